@@ -1,0 +1,1 @@
+"""The Azure world: Cosmos DB, Service Bus, Blob Storage, Key Vault."""

@@ -1,0 +1,1 @@
+"""The embedded world: SQLite for documents and messages, files for payloads."""

@@ -1,0 +1,187 @@
+"""What happened to an execution: the history. Events are the only thing that changes state.
+
+Times are epoch milliseconds. `tasks` are positions in the definition; the history API shows ids.
+Wide events (`TasksQueued`, …) carry many tasks, so that a 1,000-wide fan-out is one event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.state import FailureRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionAccepted:
+    """Submission stored the execution. Always the first event."""
+
+    at: int
+    tasks: int  # number of tasks in the definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted:
+    """An orchestrator took it up."""
+
+    at: int
+    deadline_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksQueued:
+    """Tasks whose needs are met were dispatched to the workers (a map: its gathering)."""
+
+    at: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksRequeued:
+    """Recovery sent tasks again whose message was lost or whose lease expired: no state change."""
+
+    at: int
+    tasks: tuple[int, ...] = ()
+    items: tuple[tuple[int, int], ...] = ()  # (map task, item index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWaiting:
+    """A `wait` task waits until `due_at`."""
+
+    at: int
+    task: int
+    due_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksSkipped:
+    """Tasks that will not run: `condition` (own `when` is false), else `upstream` (`runWhen`)."""
+
+    at: int
+    tasks: tuple[int, ...]
+    condition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCompleted:
+    """A task's result is stored in its task document."""
+
+    at: int
+    task: int
+    attempt: int = 0  # 0: it never reached a worker (wait, empty map)
+    started_at: int | None = None  # of the successful attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed:
+    """A task is out of attempts, or its failure cannot be retried: DEAD_LETTERED."""
+
+    at: int
+    task: int
+    failure: FailureRecord
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksCancelled:
+    """Tasks that will not run or whose result no longer counts."""
+
+    at: int
+    tasks: tuple[int, ...]
+    reason: str  # "failFast" | "executionTimeout" | "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapStarted:
+    """A map's items were evaluated and stored; the task is WAITING for them."""
+
+    at: int
+    task: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapItemsQueued:
+    """Items start, start+1, … start+count-1 were dispatched."""
+
+    at: int
+    task: int
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapItemsCompleted:
+    """Results of these items are stored in their task documents."""
+
+    at: int
+    task: int
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapItemFailed:
+    """An item is out of attempts. No further item of this map is dispatched."""
+
+    at: int
+    task: int
+    item: int
+    failure: FailureRecord
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapItemsCancelled:
+    """A worker gave these items back unrun because the execution is failing."""
+
+    at: int
+    task: int
+    items: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureNoted:
+    """The execution will end FAILED because of this; under failFast nothing new starts but
+    handlers."""
+
+    at: int
+    failure: FailureRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCompleted:
+    """All tasks settled and the output expression was evaluated."""
+
+    at: int
+    output: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFailed:
+    """The end after a failure that counted."""
+
+    at: int
+    failure: FailureRecord
+
+
+Event: TypeAlias = (
+    ExecutionAccepted
+    | ExecutionStarted
+    | TasksQueued
+    | TasksRequeued
+    | TaskWaiting
+    | TasksSkipped
+    | TaskCompleted
+    | TaskFailed
+    | TasksCancelled
+    | MapStarted
+    | MapItemsQueued
+    | MapItemsCompleted
+    | MapItemFailed
+    | MapItemsCancelled
+    | FailureNoted
+    | ExecutionCompleted
+    | ExecutionFailed
+)

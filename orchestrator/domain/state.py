@@ -1,0 +1,59 @@
+"""The state of one execution, as `evolve` folds it from events and the store keeps it.
+
+Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
+order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
+`failure`, `output` and times. Everything else in that document (`workflow`, `version`, `input`,
+`tags`, …) is written at submission and never changes: see `engine/aggregate.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.failure import Failure
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.status import ExecutionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapState:
+    """Progress of one map task. `items` holds one status code per item (the codes of
+    `status.Code`); the counts are derived from it and kept so that the execution document can
+    show progress without the chunks."""
+
+    items: bytes
+    queued: int = 0  # dispatched, not settled
+    completed: int = 0
+    failed: int = 0  # dead-lettered
+
+    @property
+    def count(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRecord:
+    """The failure that decides the execution's fate: the first one that counted."""
+
+    failure: Failure
+    task: str = ""  # empty: the execution itself (timeout, output expression)
+    index: int | None = None  # map item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionState:
+    """All that `decide` reads of an execution. Times are epoch milliseconds."""
+
+    status: ExecutionStatus
+    tasks: bytes  # status.Code per task, in definition order
+    maps: Mapping[int, MapState] = field(default_factory=dict[int, MapState])
+    waits: Mapping[int, int] = field(default_factory=dict[int, int])  # WAITING task -> due time
+    failure: FailureRecord | None = None
+    output: Payload | None = None
+    accepted_at: int
+    started_at: int | None = None
+    ended_at: int | None = None
+    deadline_at: int | None = None  # of the whole execution
+    seq: int = 0  # of the last `events` document

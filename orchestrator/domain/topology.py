@@ -1,0 +1,102 @@
+"""The names and limits that code, host.json, infrastructure and tests must agree on.
+
+One place, because a queue name spelt twice is a queue that silently nobody reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+"""Version of every stored document and every message. Readers refuse a higher one."""
+
+
+# --- queues -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """How a queue must be created; the embedded broker and Bicep both follow it."""
+
+    name: str
+    lock_seconds: int  # peek-lock duration of one delivery
+    max_delivery_count: int  # deliveries before the broker dead-letters the message
+    duplicate_window_seconds: int  # how long a message id is remembered
+    dead_letter_on_expiration: bool = True
+
+
+ORCHESTRATION_QUEUE: Final = "orchestration"
+TASKS_STANDARD_QUEUE: Final = "tasks-standard"
+
+QUEUES: Final[dict[str, QueueSpec]] = {
+    spec.name: spec
+    for spec in (
+        # Batch triggers never renew locks, so the lock is long and the handler keeps a time budget.
+        QueueSpec(
+            name=ORCHESTRATION_QUEUE,
+            lock_seconds=300,
+            max_delivery_count=10,
+            duplicate_window_seconds=600,
+        ),
+        QueueSpec(
+            name=TASKS_STANDARD_QUEUE,
+            lock_seconds=60,
+            max_delivery_count=10,
+            duplicate_window_seconds=600,
+        ),
+    )
+}
+
+DEAD_LETTER_SUFFIX: Final = "/$DeadLetterQueue"
+
+MAX_MESSAGE_BYTES: Final = 256 * 1024  # Service Bus Standard, properties included
+MAX_MESSAGE_ID_CHARS: Final = 128
+MAX_SCHEDULE_AHEAD_MS: Final = 6 * 24 * 3600 * 1000  # longer delays are kept in state (sweepAt)
+
+
+# --- containers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """A Cosmos container: its hierarchical partition key, as property names, outermost first."""
+
+    name: str
+    partition: tuple[str, ...]
+
+
+EXECUTIONS: Final = "executions"
+CATALOG: Final = "catalog"
+CONTROL: Final = "control"
+LEASES: Final = "leases"
+
+CONTAINERS: Final[dict[str, ContainerSpec]] = {
+    spec.name: spec
+    for spec in (
+        ContainerSpec(name=EXECUTIONS, partition=("tenantId", "executionId")),
+        ContainerSpec(name=CATALOG, partition=("tenantId",)),
+        ContainerSpec(name=CONTROL, partition=("id",)),
+        ContainerSpec(name="visibility", partition=("tenantId",)),
+        ContainerSpec(name="audit", partition=("tenantId",)),
+        ContainerSpec(name=LEASES, partition=("id",)),
+    )
+}
+
+MAX_BATCH_OPERATIONS: Final = 100  # Cosmos transactional batch
+MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
+MAX_ITEM_BYTES: Final = 2 * 1024 * 1024
+MAX_ID_BYTES: Final = 1023
+FORBIDDEN_ID_CHARACTERS: Final = "/\\?#"
+MAX_NESTING: Final = 128
+
+
+# --- what Weft itself allows ----------------------------------------------------------------------
+
+INLINE_PAYLOAD_BYTES: Final = 64 * 1024  # larger payloads go to the payload store (claim check)
+MAX_PAYLOAD_BYTES: Final = 50 * 1024 * 1024
+MAX_BODY_BYTES: Final = 1024 * 1024  # an HTTP request body
+MAX_TASKS: Final = 10_000
+MAX_MAP_ITEMS: Final = 10_000
+MAP_CHUNK_ITEMS: Final = 500
+MAX_ERROR_BYTES: Final = 16 * 1024

@@ -1,0 +1,122 @@
+"""A published workflow, compiled for running: ids resolved to positions, expressions compiled.
+
+`definition.py` holds what a user writes (pydantic), `validation.py` checks it, `compile.py` turns
+it into these values. `decide` and the workers read only these. All are immutable and shared
+between executions of one version.
+
+Positions: a task is known by its index in `Workflow.tasks` (definition order); the packed status
+bytes of an execution are in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from orchestrator.domain.expressions import Expression, Template
+
+
+class TaskType(StrEnum):
+    """What a task does."""
+
+    ACTIVITY = "activity"
+    HTTP = "http"
+    TRANSFORM = "transform"
+    WAIT = "wait"
+    SIGNAL = "signal"
+    WORKFLOW = "workflow"
+    MAP = "map"
+    PUBLISH = "publish"
+    DURABLE = "durable"
+
+
+class RunWhen(StrEnum):
+    """Which outcomes of the needs let a task run. Always judged after ALL needs have settled, so
+    that the result cannot depend on the order of messages."""
+
+    ALL_SUCCEEDED = "allSucceeded"  # every need COMPLETED
+    ALL_DONE = "allDone"  # whatever happened
+    ANY_FAILED = "anyFailed"  # at least one need DEAD_LETTERED
+    ANY_SUCCEEDED = "anySucceeded"  # at least one need COMPLETED
+    NONE_FAILED = "noneFailed"  # no need DEAD_LETTERED (skipped ones are fine)
+
+
+class OnFailure(StrEnum):
+    """What a failed task (without `continueOnError`) does to the execution.
+
+    FAIL_FAST: no further task is started, except handlers (`runWhen` allDone or anyFailed) once
+    their needs have settled; tasks that already run end; then FAILED.
+    CONTINUE: everything that can still run does; then FAILED.
+    HOLD: waits for an operator.
+    """
+
+    FAIL_FAST = "failFast"
+    CONTINUE = "continue"
+    HOLD = "hold"
+
+
+HANDLERS = frozenset({RunWhen.ALL_DONE, RunWhen.ANY_FAILED})
+"""`runWhen` of tasks that still start while an execution is failing fast."""
+
+
+class Jitter(StrEnum):
+    """How a retry delay is spread; always derived from ids, never from a random source."""
+
+    NONE = "none"
+    FULL = "full"
+    EQUAL = "equal"
+    DECORRELATED = "decorrelated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When to try again. Milliseconds. `domain/retry.py` turns it into delays."""
+
+    max_attempts: int
+    initial_interval_ms: int
+    backoff_coefficient: float
+    max_interval_ms: int
+    jitter: Jitter
+    retryable: frozenset[str] | None = None  # failure types; None: all but `non_retryable`
+    non_retryable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """One task. Fields that do not belong to its type keep their defaults."""
+
+    id: str
+    type: TaskType
+    needs: tuple[int, ...] = ()
+    run_when: RunWhen = RunWhen.ALL_SUCCEEDED
+    when: Expression | None = None
+    continue_on_error: bool = False
+    timeout_ms: int  # of one attempt
+    retry: RetryPolicy
+    activity: str = ""  # activity: its registered name
+    template: Template | None = None
+    """What the worker resolves: activity -> its input, http -> the request object,
+    transform -> the output."""
+    duration_ms: int | None = None  # wait: this long…
+    until: Template | None = None  # …or until this ISO 8601 time (one of the two is set)
+    items: Template | None = None  # map: must give a list
+    max_concurrency: int = 0  # map: 0 means no limit but MAX_MAP_ITEMS
+    do: TaskSpec | None = None  # map: what is run per item (`id` is the map's id, no needs)
+    raw: Mapping[str, Any] | None = None
+    """The task as written, for types whose behaviour lives in a later layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """One version of a workflow."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    index: Mapping[str, int]  # task id -> position
+    successors: tuple[tuple[int, ...], ...]  # position -> positions that need it
+    on_failure: OnFailure = OnFailure.FAIL_FAST
+    timeout_ms: int | None = None  # of the whole execution
+    output: Template | None = None
+    input_schema: Any = None  # JSON Schema (dict or bool), None: anything
