@@ -63,10 +63,14 @@ def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
 
 
 def out_message(
-    message: Message, message_id: str, due_at: int | None = None, traceparent: str = ""
+    message: Message,
+    message_id: str,
+    due_at: int | None = None,
+    traceparent: str = "",
+    extra: Mapping[str, str] | None = None,
 ) -> OutMessage:
     """A message for the transport, with the properties that filters and tracing read."""
-    properties = {"type": message.type.value, "tenant": message.tenant}
+    properties = {"type": message.type.value, "tenant": message.tenant, **(extra or {})}
     if traceparent:
         properties["traceparent"] = traceparent
     return OutMessage(

@@ -7,6 +7,7 @@ database itself refuses the second one, from whichever instance it comes.
 from __future__ import annotations
 
 import hashlib
+from functools import reduce
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ from orchestrator.domain.errors import (
 from orchestrator.domain.events import ExecutionAccepted
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
-from orchestrator.domain.paths import json_path
+from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
@@ -224,7 +225,7 @@ def _check_input(workflow: Workflow, input: Json) -> None:
     validator = Draft202012Validator(workflow.input_schema)
     faults: list[ErrorDetail] = []
     for fault in validator.iter_errors(input):
-        path = json_path(fault.absolute_path, root="$.input")
+        path = reduce(child_path, fault.absolute_path, "$.input")
         faults.append(ErrorDetail(path, fault.message[:500], str(fault.validator).upper()))
         if len(faults) == MAX_SCHEMA_FAULTS:
             break
