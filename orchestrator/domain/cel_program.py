@@ -1,0 +1,130 @@
+"""One compiled expression.
+
+A plain path is walked in Python (`cel_path`), anything else is run by the CEL library, which gets
+the parts of the scope that the expression names and the Python functions that it calls.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, cast
+
+import cel
+
+from orchestrator.domain.cel_functions import SIZE, implementations
+from orchestrator.domain.cel_path import Path, PathError, as_path, walk
+from orchestrator.domain.cel_reasons import compile_reason, run_reason
+from orchestrator.domain.cel_refs import ROOTS, References, references
+from orchestrator.domain.cel_scan import ExpressionError, tokenize
+from orchestrator.domain.cel_scope import Scope, readable, tree
+from orchestrator.domain.cel_values import ValueRefused, to_json
+from orchestrator.domain.jsontypes import Json
+
+_CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
+
+
+class Expression:
+    """A compiled CEL expression. Immutable, cached by source, usable from any thread.
+
+    `names`: root names it reads, without macro variables; unknown ones are listed too, refusing
+    them is validation's. `tasks`, `secrets`: the ids and names referred to. `dynamic_tasks`: it
+    may read any task, chosen at run time.
+    """
+
+    __slots__ = (
+        "_functions",
+        "_path",
+        "_program",
+        "_reads",
+        "dynamic_tasks",
+        "names",
+        "secrets",
+        "source",
+        "tasks",
+    )
+
+    def __init__(
+        self, source: str, found: References, path: Path | None, program: cel.Program | None
+    ) -> None:
+        """Use `compile`."""
+        self.source = source
+        self.names = frozenset(found.names)
+        self.tasks = frozenset(found.tasks)
+        self.dynamic_tasks = found.dynamic_tasks
+        self.secrets = frozenset(found.secrets)
+        self._path = path
+        self._program = program
+        self._reads = [(name, tree(found.paths[name])) for name in self.names if name in ROOTS]
+        called = found.functions | {SIZE} if found.sizes else found.functions
+        self._functions = implementations(called)
+
+    @classmethod
+    def compile(cls, source: str) -> Expression:
+        """The expression of `source` (without `${` and `}`). Raises `ExpressionError`."""
+        return _compiled(source)
+
+    def __repr__(self) -> str:
+        return f"Expression({self.source!r})"
+
+    def evaluate(self, scope: Scope) -> Json:
+        """The value in `scope`; it may share parts with it, so neither must be changed.
+
+        Raises `ExpressionError`.
+        """
+        if self._path is not None:
+            root, keys = self._path
+            try:
+                return cast(Json, walk(root, keys, getattr(scope, root)))
+            except PathError as error:
+                raise ExpressionError(str(error), source=self.source) from None
+        return self._run(scope)
+
+    def _run(self, scope: Scope) -> Json:
+        assert self._program is not None
+        try:
+            variables = {name: readable(scope, name, keys) for name, keys in self._reads}
+            if self._functions:
+                result = self._program.execute(cel.Context(variables, self._functions))
+            else:
+                result = self._program.execute(variables)
+            return to_json(result)
+        except ValueRefused as error:
+            reason = str(error)
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
+            reason = run_reason(error, self.source)
+        raise ExpressionError(reason, source=self.source)
+
+
+def is_library_error(error: BaseException) -> bool:
+    """Whether `error` is the CEL library's: an exception, or a Rust panic, which is no
+    `Exception` so that it may pass by `except Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+@lru_cache(maxsize=_CACHED)
+def _compiled(source: str) -> Expression:
+    source = source.strip()
+    tokens = tokenize(source)
+    if not tokens:
+        raise ExpressionError("the expression is empty", source=source)
+    found = references(source, tokens)
+    path = as_path(tokens)
+    if path is not None:
+        return Expression(source, found, path, None)
+    try:
+        program = cel.compile(_with_own_size(source, found.sizes))
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        reason = compile_reason(error, tokens)
+    else:
+        return Expression(source, found, None, program)
+    raise ExpressionError(reason, source=source)
+
+
+def _with_own_size(source: str, offsets: list[int]) -> str:
+    for offset in offsets:
+        source = source[:offset] + SIZE + source[offset + len(SIZE) :]
+    return source
