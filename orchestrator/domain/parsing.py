@@ -13,8 +13,8 @@ import re
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from orchestrator.domain.failure import scrub
-from orchestrator.domain.jsonpath import child
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.textrules import (
     MAX_FAULTS,
     Fault,
@@ -122,7 +122,7 @@ def _path(place: Any) -> str:
         keys.append(key)
     path = "$"
     for key in reversed(keys):
-        path = child(path, key)
+        path = child_path(path, key)
     return path
 
 
@@ -132,13 +132,13 @@ def _scrubbed(value: Any, path: str) -> Any:
         return scrub(value)
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        return [_scrubbed(item, child(path, index)) for index, item in enumerate(items)]
+        return [_scrubbed(item, child_path(path, index)) for index, item in enumerate(items)]
     if isinstance(value, dict):
         result: dict[str, Any] = {}
         for key, item in cast("dict[str, Any]", value).items():
             clean = scrub(key)
             if clean in result:
-                raise_faults([(child(path, clean), duplicate_key(clean))], "JSON")
-            result[clean] = _scrubbed(item, child(path, clean))
+                raise_faults([(child_path(path, clean), duplicate_key(clean))], "JSON")
+            result[clean] = _scrubbed(item, child_path(path, clean))
         return result
     return value

@@ -16,8 +16,8 @@ import yaml
 
 from orchestrator.domain.errors import MalformedError
 from orchestrator.domain.failure import scrub
-from orchestrator.domain.jsonpath import child
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.textrules import (
     MAX_FAULTS,
     Fault,
@@ -168,9 +168,9 @@ class _Builder:
         path = "$"
         for frame in self._stack:
             if frame.keys is None:
-                path = child(path, len(frame.items))
+                path = child_path(path, len(frame.items))
             elif frame.key is not None:
-                path = child(path, frame.key)
+                path = child_path(path, frame.key)
         return path
 
     def _wants_key(self) -> bool:
@@ -196,7 +196,7 @@ class _Builder:
 
     def _key(self, event: yaml.ScalarEvent, text: str, value: Scalar | Fault, plain: bool) -> None:
         frame = self._stack[-1]
-        path = child(self._path(), text)
+        path = child_path(self._path(), text)
         if isinstance(value, Fault):
             self._fault(path, value, event)
         elif not isinstance(value, str):
