@@ -17,6 +17,15 @@ from orchestrator.domain.status import ExecutionStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRecord:
+    """The failure that decides the execution's fate: the first one that counted."""
+
+    failure: Failure
+    task: str = ""  # empty: the execution itself (timeout, output expression)
+    index: int | None = None  # map item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MapState:
     """Progress of one map task. `items` holds one status code per item (the codes of
     `status.Code`); the counts are derived from it and kept so that the execution document can
@@ -26,20 +35,12 @@ class MapState:
     queued: int = 0  # dispatched, not settled
     completed: int = 0
     failed: int = 0  # dead-lettered
+    failure: FailureRecord | None = None  # the first failed item; becomes the map's own cause
 
     @property
     def count(self) -> int:
         """Number of items."""
         return len(self.items)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureRecord:
-    """The failure that decides the execution's fate: the first one that counted."""
-
-    failure: Failure
-    task: str = ""  # empty: the execution itself (timeout, output expression)
-    index: int | None = None  # map item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
