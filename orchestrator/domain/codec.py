@@ -65,7 +65,7 @@ def describe(event: ev.Event, workflow: Workflow) -> dict[str, Any]:
     if isinstance(event, ev.TasksQueued | ev.TasksSkipped | ev.TasksCancelled | ev.TasksRequeued):
         doc["tasks"] = [workflow.tasks[task].id for task in event.tasks]
     elif "task" in doc:
-        doc["task"] = workflow.tasks[doc["task"]].id
+        doc["task"] = workflow.tasks[int(doc["task"])].id
     if isinstance(event, ev.MapItemsCompleted | ev.MapItemsCancelled):
         doc["items"] = list(event.items)
     if isinstance(event, ev.TasksRequeued):

@@ -50,8 +50,9 @@ def state_to_doc(state: ExecutionState) -> dict[str, Any]:
 def state_from_doc(
     doc: Mapping[str, Any], chunks: Mapping[int, Sequence[str]] | None = None
 ) -> ExecutionState:
-    """Inverse of `state_to_doc`. `chunks`: position -> the map's chunks, in order, for all of
-    `open_maps(doc)`. Raises KeyError or ValueError if something is missing or does not fit."""
+    """Inverse of `state_to_doc`. `chunks`: position -> the map's chunks, in order; those of
+    `open_maps(doc)` are needed for a full inverse, a map without them has empty `items`. Raises
+    KeyError or ValueError if something is missing or does not fit."""
     maps: Mapping[str, Any] = doc.get("maps") or {}
     waits: Mapping[str, int] = doc.get("waits") or {}
     failure, output = doc.get("failure"), doc.get("output")
@@ -74,8 +75,9 @@ def state_from_doc(
 
 
 def open_maps(doc: Mapping[str, Any]) -> dict[int, int]:
-    """Position -> number of chunk documents, for the maps whose items are not plain from their
-    counts (all completed, or none touched): those must be loaded for `state_from_doc`."""
+    """Position -> number of chunk documents, for the maps whose items cannot be told from their
+    counts (all alike): those must be loaded for `state_from_doc`. `decide` needs them for WAITING
+    tasks only."""
     maps: Mapping[str, Any] = doc.get("maps") or {}
     return {
         int(task): -(-value["count"] // MAP_CHUNK_ITEMS)
@@ -98,11 +100,10 @@ def _map_to_doc(state: MapState) -> dict[str, Any]:
         doc["completed"] = state.completed
     if state.failed:
         doc["failed"] = state.failed
+    if state.cancelled:
+        doc["cancelled"] = state.cancelled
     if state.failure is not None:
         doc["failure"] = record_to_doc(state.failure)
-    # Cancelled items have no count of their own; without the mark they would pass as untouched.
-    if Code.CANCELLED in state.items:
-        doc["cancelled"] = state.items.count(Code.CANCELLED)
     return doc
 
 
@@ -112,7 +113,7 @@ def _map_from_doc(doc: Mapping[str, Any], chunks: Sequence[str] | None) -> MapSt
     if uniform is not None:
         items = bytes([uniform]) * count
     elif chunks is None:
-        raise KeyError("chunks of an open map are missing")
+        items = b""
     else:
         items = "".join(chunks).encode("ascii")
         if len(items) != count:
@@ -120,9 +121,11 @@ def _map_from_doc(doc: Mapping[str, Any], chunks: Sequence[str] | None) -> MapSt
     failure = doc.get("failure")
     return MapState(
         items=items,
+        count=count,
         queued=doc.get("queued", 0),
         completed=doc.get("completed", 0),
         failed=doc.get("failed", 0),
+        cancelled=doc.get("cancelled", 0),
         failure=None if failure is None else record_from_doc(failure),
     )
 

@@ -7,8 +7,6 @@ by construction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from orchestrator.domain import events as ev
 from orchestrator.domain.evolve import Fold
 from orchestrator.domain.failure import Failure
@@ -109,8 +107,11 @@ class Draft:
             and self.workflow.tasks[task].run_when not in HANDLERS
         )
 
+    @property
+    def reason(self) -> str:
+        """Why a task is cancelled now, other than by the deadline."""
+        return "cancelled" if self.fold.failure is None else "failFast"
+
     def needs(self) -> Needs:
         """What was missing so far."""
         return Needs(frozenset(self.missing), self.missing_input)
-
-

@@ -187,12 +187,17 @@ def _cancelled(fold: Fold, event: ev.TasksCancelled) -> None:
         fold.waits.pop(task, None)
         state = fold.maps.get(task)
         if state is not None:
-            fold.maps[task] = replace(state, items=state.items.translate(_CANCEL_ITEMS), queued=0)
+            fold.maps[task] = replace(
+                state,
+                items=state.items.translate(_CANCEL_ITEMS),
+                queued=0,
+                cancelled=state.count - state.completed - state.failed,
+            )
 
 
 def _map_started(fold: Fold, event: ev.MapStarted) -> None:
     fold.move(event.task, Code.WAITING, _WAIT, TaskOperation.WAIT)
-    fold.maps[event.task] = MapState(items=bytes([Code.PENDING]) * event.count)
+    fold.maps[event.task] = MapState(items=bytes([Code.PENDING]) * event.count, count=event.count)
 
 
 def _items_queued(fold: Fold, event: ev.MapItemsQueued) -> None:
@@ -224,7 +229,9 @@ def _items_cancelled(fold: Fold, event: ev.MapItemsCancelled) -> None:
     queued = state.items.count(Code.QUEUED)
     if state.queued - queued != len(event.items):
         raise IllegalTransition(TaskOperation.CANCEL, "PENDING", f"items of task {event.task}")
-    fold.maps[event.task] = replace(state, queued=queued)
+    fold.maps[event.task] = replace(
+        state, queued=queued, cancelled=state.cancelled + len(event.items)
+    )
 
 
 def _failure_noted(fold: Fold, event: ev.FailureNoted) -> None:

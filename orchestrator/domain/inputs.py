@@ -1,4 +1,4 @@
-"""What may reach `decide`: facts from outside, made by the engine from messages and stored documents.
+"""What may reach `decide`: made by the engine from messages and stored documents.
 
 A message only says "look"; the engine reads the task document and turns it into one of these, so
 that a forged or late message cannot say what did not happen. `decide` ignores what does not fit the
@@ -65,9 +65,7 @@ class Facts:
 
     input: Json = None
     input_loaded: bool = True
-    tasks: Mapping[str, Mapping[str, Json]] = field(
-        default_factory=dict[str, Mapping[str, Json]]
-    )
+    tasks: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, Mapping[str, Json]])
     execution: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 

@@ -20,7 +20,7 @@ MAX_DELAY_MS: Final = 30 * 24 * 3600 * 1000
 
 MAX_RETRY_AFTER_MS: Final = 24 * 3600 * 1000
 """Platform maximum of a delay that a dependency asks for (`Retry-After`): 1 day. It may exceed the
-policy's `maxInterval`, because the dependency knows; not more than this, because it may be wrong."""
+policy's `maxInterval`, because the dependency knows; not this, because it may be wrong."""
 
 DECORRELATED_FACTOR: Final = 3
 """Decorrelated jitter draws from [initial, 3 x the delay before], after Marc Brooker's
