@@ -202,12 +202,12 @@ class Sim:
                 self.flight, key=lambda key: (key[0], -1 if key[1] is None else key[1])
             )
             rng.shuffle(waiting)
+            noisy = self._noise(rng) if noise else []
             inputs: list[Input] = [
                 self._respond(key, rng) for key in waiting[: rng.randint(0, batch)]
             ]
-            if noise:
-                inputs += self._noise(rng)
-                rng.shuffle(inputs)
+            inputs += noisy
+            rng.shuffle(inputs)
             if not self.flight and self.state.waits:
                 self.now = min(self.state.waits.values())
                 inputs.append(TimerDue())
