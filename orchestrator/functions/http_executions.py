@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import azure.functions as func
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import MAX_MAP_ITEMS
@@ -28,10 +28,6 @@ from orchestrator.functions.requests import JSON_TYPES, Param
 
 ROUTES: Final = Routes("Executions")
 
-# A filter is written key=value, so a key has no equals sign.
-TagKey = Annotated[str, StringConstraints(pattern=r"^[^=\x00-\x1f\x7f]{1,64}$")]
-TagValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,256}$")]
-
 
 class StartRequest(BaseModel):
     """What to start a workflow with. Everything may be left out."""
@@ -40,9 +36,7 @@ class StartRequest(BaseModel):
 
     input: Any = Field(None, description="Checked against the definition's input schema")
     version: int | None = Field(None, ge=1, description="Left out: the latest")
-    tags: dict[TagKey, TagValue] = Field(
-        default_factory=dict, max_length=50, description="Free labels, for filters"
-    )
+    tags: dict[str, str] = Field(default_factory=dict, description="Free labels, for filters")
 
 
 _KEY: Final = tuple(

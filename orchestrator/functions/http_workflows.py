@@ -107,7 +107,7 @@ async def get_workflow(call: Call) -> Answer:
     "v1/workflows/{name}/versions",
     summary="List a workflow's versions",
     query=http_params.PAGING,
-    replies={200: Reply(description="A page, newest first", model=Page[VersionSummary])},
+    replies={200: Reply(description="A page, oldest first", model=Page[VersionSummary])},
     errors=(404,),
 )
 async def list_versions(call: Call) -> Answer:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import reduce
 from typing import Any, Final, TypeVar
 
 import azure.functions as func
@@ -24,6 +25,7 @@ from orchestrator.domain.errors import (
     UnsupportedMediaError,
 )
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.parsing import parse_json, parse_yaml
 from orchestrator.domain.topology import MAX_BODY_BYTES
 
@@ -222,10 +224,10 @@ def model(req: func.HttpRequest, kind: type[ModelT]) -> ModelT:
     """
     value: Json = {} if not raw_body(req).strip() else document(req, JSON_TYPES)
     if not isinstance(value, dict):
+        hint = f"known fields: {', '.join(_names(kind))}"
+        finding = ErrorDetail("$", "expected an object", code="INVALID_BODY", hint=hint)
         raise InvalidError(
-            "the body must be a JSON object",
-            code="INVALID_BODY",
-            details=(ErrorDetail("$", f"expected an object with {nearest('', _names(kind))}"),),
+            f"the body must be a JSON object ({hint})", code="INVALID_BODY", details=(finding,)
         )
     try:
         return kind.model_validate(value)
@@ -245,25 +247,13 @@ def _names(kind: type[BaseModel]) -> list[str]:
 
 def _detail(finding: Mapping[str, Any], kind: type[BaseModel]) -> ErrorDetail:
     location: tuple[str | int, ...] = finding["loc"]
+    path = reduce(child_path, location, "$")
     if finding["type"] == "extra_forbidden":
         name = str(location[-1])
         return ErrorDetail(
-            json_path(location),
+            path,
             f"unknown field '{name}'",
             code="UNKNOWN_FIELD",
             hint=nearest(name, _names(kind)),
         )
-    return ErrorDetail(json_path(location), finding["msg"], code="INVALID_FIELD")
-
-
-def json_path(location: Sequence[str | int]) -> str:
-    """`("tags", "a b", 0)` as `$.tags['a b'][0]`."""
-    path = "$"
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", part):
-            path += f".{part}"
-        else:
-            path += "['" + part.replace("\\", "\\\\").replace("'", "\\'") + "']"
-    return path
+    return ErrorDetail(path, finding["msg"], code="INVALID_FIELD")
