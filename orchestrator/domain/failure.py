@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.domain.topology import MAX_ERROR_BYTES
@@ -41,7 +41,7 @@ class Failure:
     field: str = ""  # where in the definition, e.g. `$.tasks.pack.items`
     expression: str = ""  # the expression's source, if one failed
     retry_after_ms: int | None = None  # told by the dependency
-    causes: tuple[Failure, ...] = field(default=())
+    causes: tuple[Failure, ...] = ()
 
     def to_doc(self) -> dict[str, Any]:
         """The stored and shown form; empty fields are left out."""

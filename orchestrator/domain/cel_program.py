@@ -1,0 +1,147 @@
+"""One compiled expression and what it may see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import cel
+
+from orchestrator.domain.cel_functions import implementations
+from orchestrator.domain.cel_path import Path, PathError, as_path, walk
+from orchestrator.domain.cel_reasons import compile_reason, run_reason
+from orchestrator.domain.cel_refs import References, references
+from orchestrator.domain.cel_scan import ExpressionError, tokenize
+from orchestrator.domain.cel_values import ValueRefused, to_json
+from orchestrator.domain.jsontypes import Json
+
+_CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What expressions see. Absent things are None or empty."""
+
+    input: Json = None
+    tasks: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, Mapping[str, Json]])
+    """Task id -> {"output": …, "status": "COMPLETED", "error": {…} | None}."""
+    execution: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """{"id", "startedAt", "tags"}."""
+    item: Json = None  # inside a map
+    index: int | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Only given by the worker."""
+
+
+class Expression:
+    """A compiled CEL expression. Immutable, cached by source, usable from any thread.
+
+    `names`: root names it reads, without macro variables; unknown ones are listed too, refusing
+    them is validation's. `tasks`, `secrets`: the ids and names referred to. `dynamic_tasks`: it
+    may read any task, chosen at run time.
+    """
+
+    __slots__ = (
+        "_functions",
+        "_path",
+        "_program",
+        "dynamic_tasks",
+        "names",
+        "secrets",
+        "source",
+        "tasks",
+    )
+
+    def __init__(
+        self, source: str, found: References, path: Path | None, program: cel.Program | None
+    ) -> None:
+        """Use `compile`."""
+        self.source = source
+        self.names = frozenset(found.names)
+        self.tasks = frozenset(found.tasks)
+        self.dynamic_tasks = found.dynamic_tasks
+        self.secrets = frozenset(found.secrets)
+        self._path = path
+        self._program = program
+        self._functions = implementations(found.functions)
+
+    @classmethod
+    def compile(cls, source: str) -> Expression:
+        """The expression of `source` (without `${` and `}`). Raises `ExpressionError`."""
+        return _compiled(source)
+
+    def __repr__(self) -> str:
+        return f"Expression({self.source!r})"
+
+    def evaluate(self, scope: Scope) -> Json:
+        """The value in `scope`; it may share parts with it, so neither must be changed.
+
+        Raises `ExpressionError`.
+        """
+        if self._path is not None:
+            root, keys = self._path
+            try:
+                return cast(Json, walk(root, keys, _root(scope, root)))
+            except PathError as error:
+                raise ExpressionError(str(error), source=self.source) from None
+        return self._run(scope)
+
+    def _run(self, scope: Scope) -> Json:
+        assert self._program is not None
+        try:
+            variables = {name: self._variable(scope, name) for name in self.names if name in _KNOWN}
+            if self._functions:
+                result = self._program.execute(cel.Context(variables, self._functions))
+            else:
+                result = self._program.execute(variables)
+            return to_json(result)
+        except ValueRefused as error:
+            reason = str(error)
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
+            reason = run_reason(error, self.source)
+        raise ExpressionError(reason, source=self.source)
+
+    def _variable(self, scope: Scope, name: str) -> Any:
+        if name == "tasks" and not self.dynamic_tasks:
+            return {task: scope.tasks[task] for task in self.tasks if task in scope.tasks}
+        if name == "secrets":
+            return {key: scope.secrets[key] for key in self.secrets if key in scope.secrets}
+        return _root(scope, name)
+
+
+_KNOWN: Final = frozenset(Scope.__dataclass_fields__)
+
+
+def _root(scope: Scope, name: str) -> Any:
+    return getattr(scope, name)
+
+
+def is_library_error(error: BaseException) -> bool:
+    """Whether `error` is the CEL library's: an exception, or a Rust panic, which is no
+    `Exception` so that it may pass by `except Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+@lru_cache(maxsize=_CACHED)
+def _compiled(source: str) -> Expression:
+    source = source.strip()
+    tokens = tokenize(source)
+    if not tokens:
+        raise ExpressionError("the expression is empty", source=source)
+    found = references(source, tokens)
+    path = as_path(tokens)
+    if path is not None:
+        return Expression(source, found, path, None)
+    try:
+        program = cel.compile(source)
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        reason = compile_reason(error, tokens)
+    else:
+        return Expression(source, found, None, program)
+    raise ExpressionError(reason, source=source)
