@@ -144,10 +144,9 @@ def start(
     as_json: AsJson = False,
 ) -> int:
     """Start an execution. With --watch, follow it and exit 1 if it does not complete."""
-    value = cli_input.json_value(input)
-    tags = cli_input.tags(tag or ())
+    request = cli_input.start_request(input, version, tag or ())
     with Client(url) as client:
-        result = client.start(name, input=value, version=version, tags=tags, key=key)
+        result = client.start(name, request, key=key)
         if watch:
             if not as_json:
                 emit(console(), _started(result))
@@ -177,7 +176,9 @@ def list_(
         Status | None, typer.Option(case_sensitive=False, help="Only in this status.")
     ] = None,
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow.")] = None,
-    tag: Annotated[str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")] = None,
+    tag: Annotated[
+        str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,

@@ -68,25 +68,19 @@ class Client:
     def start(
         self,
         workflow: str,
+        request: Mapping[str, Any],
         *,
-        input: Any,
-        version: int | None = None,
-        tags: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Start an execution. With `key`, the same call again gives the same execution."""
-        body: dict[str, Any] = {"input": input}
-        if version is not None:
-            body["version"] = version
-        if tags:
-            body["tags"] = dict(tags)
+        """Start an execution; `request` may have `input`, `version` and `tags`. With `key`, the
+        same call again gives the same execution."""
         headers = [(b"Content-Type", b"application/json")]
         if key is not None:
             headers.append((b"Idempotency-Key", _header(key)))
         return self._call(
             "POST",
             f"/v1/workflows/{_segment(workflow, 'workflow name')}/start",
-            content=json.dumps(body, allow_nan=False).encode(),
+            content=json.dumps(request, allow_nan=False).encode(),
             headers=headers,
         )
 
@@ -119,9 +113,7 @@ class Client:
 
     # --- plumbing ---------------------------------------------------------------------------------
 
-    def _collect(
-        self, path: str, filters: Mapping[str, str], limit: int | None
-    ) -> dict[str, Any]:
+    def _collect(self, path: str, filters: Mapping[str, str], limit: int | None) -> dict[str, Any]:
         """Pages put together until `limit` or the end."""
         items: list[Any] = []
         cursor: str | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
@@ -86,7 +87,8 @@ def printable(text: object) -> str:
     otherwise repaint the terminal. Lone surrogates become U+FFFD."""
     clean = str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(
-        char if char in "\n\t" or (char.isprintable() or char.isspace()) and char >= " "
+        char
+        if char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"
         else repr(char)[1:-1]
         for char in clean
     )

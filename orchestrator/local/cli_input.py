@@ -49,15 +49,25 @@ def media_type(name: str, source: bytes) -> str:
     return f"application/{kind(name, source)}"
 
 
-def json_value(given: str | None) -> Json:
-    """The value of `--input`: JSON, `@FILE`, or `-` for stdin; null if left out.
+def start_request(given: str | None, version: int | None, tag: Sequence[str]) -> dict[str, Json]:
+    """The body of a start. What was not given is left out: the server knows the defaults."""
+    request: dict[str, Json] = {}
+    if given is not None:
+        request["input"] = json_value(given)
+    if version is not None:
+        request["version"] = version
+    if tag:
+        request["tags"] = {**tags(tag)}
+    return request
+
+
+def json_value(given: str) -> Json:
+    """The value of `--input`: JSON, `@FILE`, or `-` for stdin.
 
     Raises `Fault` (usage) with the place of a mistake.
     """
     from orchestrator.domain.parsing import parse_json
 
-    if given is None:
-        return None
     if given == "-" or given.startswith("@"):
         source = read_file(given.removeprefix("@"))
         where = "stdin" if given == "-" else given

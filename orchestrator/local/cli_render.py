@@ -205,9 +205,7 @@ def _in_order(
     tasks: Sequence[Mapping[str, Any]], by_id: Mapping[str, Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
     """Needs before the tasks that need them; a page of tasks may not have all needs."""
-    missing = {
-        task["id"]: sum(need in by_id for need in task.get("needs") or ()) for task in tasks
-    }
+    missing = {task["id"]: sum(need in by_id for need in task.get("needs") or ()) for task in tasks}
     needed_by: dict[str, list[str]] = defaultdict(list)
     for task in tasks:
         for need in task.get("needs") or ():
