@@ -10,7 +10,6 @@ Heavy modules are imported inside the commands, so that `weft list` need not loa
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,13 +166,11 @@ def _started(result: dict[str, Any]) -> Text:
 
 # --- executions -----------------------------------------------------------------------------------
 
-Status = StrEnum("Status", {status.name: status.value for status in ExecutionStatus})
-
 
 @app.command("list")
 def list_(
     status: Annotated[
-        Status | None, typer.Option(case_sensitive=False, help="Only in this status.")
+        ExecutionStatus | None, typer.Option(case_sensitive=False, help="Only in this status.")
     ] = None,
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow.")] = None,
     tag: Annotated[
