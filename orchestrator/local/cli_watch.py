@@ -81,13 +81,10 @@ class Snapshot:
 
 
 def watch(client: Client, id: str, *, as_json: bool = False) -> int:
-    """Follow `id` to its end, show the outcome; the exit code. Raises `Fault`."""
+    """`follow`, for a user who may stop looking: says that the execution goes on, and how to see
+    it again. Raises `Fault`."""
     try:
-        if as_json:
-            end = _last(_snapshots(client, id, SILENT_WAIT_MS, with_tasks=False))
-        else:
-            out = console()
-            end = _live(client, id, out) if out.is_terminal else _plain(client, id, out)
+        return follow(client, id, as_json=as_json)
     except KeyboardInterrupt:
         print(f"\nNo longer watching; execution {id} goes on. {_again(id)}", file=sys.stderr)
         return INTERRUPTED
@@ -101,10 +98,17 @@ def watch(client: Client, id: str, *, as_json: bool = False) -> int:
             details=fault.details,
             trace_id=fault.trace_id,
         ) from fault
+
+
+def follow(client: Client, id: str, *, as_json: bool = False) -> int:
+    """Follow `id` to its end and show the outcome; DONE or FAILED. Raises `Fault`."""
     if as_json:
+        end = _last(_snapshots(client, id, SILENT_WAIT_MS, with_tasks=False))
         print_json(end.execution)
     else:
-        emit(console(), outcome(end.execution))
+        out = console()
+        end = _live(client, id, out) if out.is_terminal else _plain(client, id, out)
+        emit(out, outcome(end.execution))
     return DONE if end.execution["status"] == "COMPLETED" else FAILED
 
 
