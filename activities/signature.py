@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -93,24 +93,28 @@ def _is_context(parameter: inspect.Parameter, hints: Mapping[str, Any], count: i
 
 def _hints(fn: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(fn, localns=dict(local_names), include_extras=True)
+        # Not `get_type_hints`: it unrolls `Json`, so that it can no longer be recognised.
+        return inspect.get_annotations(fn, locals=dict(local_names), eval_str=True)
     except NameError as exc:
         raise RegistrationError(
             f"an annotation cannot be resolved ({exc}); import the type at run time, "
             "not under TYPE_CHECKING"
         ) from exc
-    except (TypeError, SyntaxError) as exc:
+    except Exception as exc:  # annotations are code; anything may come out
         raise RegistrationError(f"an annotation is not a type: {exc}") from exc
 
 
 def _adapter(annotation: Any, role: str) -> TypeAdapter[Any] | None:
-    if annotation in (Any, object) or annotation == Json:
+    if annotation in (Any, object, Json):
         return None
-    if annotation is type(None):
-        annotation = None
     try:
         return TypeAdapter(annotation)
-    except Exception as exc:  # pydantic raises several kinds; RecursionError for `dict[str, Json]`
+    except RecursionError:
+        raise RegistrationError(
+            f"the {role} type refers to itself without a name, as `Json` inside another type does; "
+            "use pydantic's `JsonValue` there"
+        ) from None
+    except Exception as exc:  # pydantic raises several kinds
         raise RegistrationError(
             f"the {role} type {annotation!r} cannot be validated ({type(exc).__name__}); use a "
             "pydantic model, a dataclass, a TypedDict or a plain type, or leave it unannotated"

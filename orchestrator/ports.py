@@ -45,6 +45,13 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class Upsert:
+    """Batch operation: create or overwrite, whatever is there."""
+
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Batch operation: `NotFound` if missing, `PreconditionFailed` if the etag differs."""
 
@@ -52,7 +59,7 @@ class Delete:
     if_match: str | None = None
 
 
-Operation: TypeAlias = Create | Replace | Delete
+Operation: TypeAlias = Create | Replace | Upsert | Delete
 
 Comparison: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 

@@ -99,4 +99,5 @@ MAX_BODY_BYTES: Final = 1024 * 1024  # an HTTP request body
 MAX_TASKS: Final = 10_000
 MAX_MAP_ITEMS: Final = 10_000
 MAP_CHUNK_ITEMS: Final = 500
+MAX_MAPS: Final = 60  # map tasks in one definition
 MAX_ERROR_BYTES: Final = 16 * 1024
