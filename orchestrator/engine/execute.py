@@ -16,6 +16,7 @@ from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.ports import Throttled, Unavailable
 
 log = logging.getLogger(__name__)
@@ -74,12 +75,13 @@ async def _work(
         case Ended():
             await results.record_end(engine, claim)
         case Claim():
-            engine.leases.add(claim)
+            keeper = engine.part(LeaseKeeper)
+            keeper.add(claim)
             try:
                 outcome = await attempt.run(engine, claim)
                 await _record(engine, claim, outcome)
             finally:
-                engine.leases.remove(claim)
+                keeper.remove(claim)
 
 
 async def _record(engine: Engine, claim: Claim, outcome: attempt.Outcome) -> None:
