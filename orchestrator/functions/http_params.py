@@ -80,12 +80,12 @@ def wait(text: str) -> int:
     return ms
 
 
-def tag(text: str) -> str:
-    """Reader of `key=value`."""
-    key, equals, _ = text.partition("=")
-    if not (key and equals):
-        raise ValueError("must be key=value")
-    return text
+def tag(text: str) -> tuple[str, str]:
+    """Reader of `name=value`; the value may have further equals signs, or be empty."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError("must be name=value")
+    return name, value
 
 
 def identifier(text: str) -> str:

@@ -171,7 +171,7 @@ async def test_filters_reach_the_use_case(client: Client, use_cases: UseCases) -
     _, (tenant, wanted), more = use_cases.last
     assert tenant == "default"
     assert wanted.status is ExecutionStatus.RUNNING
-    assert (wanted.workflow, wanted.tag) == ("hello", "a=b=c")
+    assert (wanted.workflow, wanted.tag) == ("hello", ("a", "b=c"))
     assert (wanted.created_after, wanted.created_before) == (1_767_225_600_123, 1_767_312_000_000)
     assert more == {"limit": 200, "after": None}
 
@@ -346,4 +346,3 @@ async def test_malformed_traceparent_is_not_passed_on(
     assert got.status == 202
     assert use_cases.last[2]["traceparent"] == ""
     assert got.headers["x-trace-id"] != TRACE
-

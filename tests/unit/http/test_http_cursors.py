@@ -56,7 +56,9 @@ def test_any_altered_added_or_missing_character_is_refused() -> None:
         if char != text[place]
     ]
     altered += [text[:place] + text[place + 1 :] for place in range(len(text))]
-    altered += [text[:place] + char + text[place:] for place in range(len(text) + 1) for char in "A="]
+    altered += [
+        text[:place] + char + text[place:] for place in range(len(text) + 1) for char in "A="
+    ]
     assert text not in altered
     for one in altered:
         with pytest.raises(MalformedError):

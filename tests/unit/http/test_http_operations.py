@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 import typing
+from html import escape
 from typing import Any
 
 import azure.functions as func
@@ -14,9 +15,9 @@ from client import Client
 from conftest import ENGINE, UseCases, make_client
 from openapi_spec_validator import validate
 
-from orchestrator.domain import errors
+from orchestrator.domain import errors, validation
 from orchestrator.engine import views
-from orchestrator.functions import http_operations, openapi
+from orchestrator.functions import http_operations, http_workflows, openapi
 from orchestrator.functions.provider import EngineProvider
 
 # --- health ---------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ async def test_every_http_function_is_in_the_openapi_document_and_vice_versa(
         for method in one.methods
     }
     assert described == bound
-    assert len(bound) == 20
+    assert len(bound) == 19
 
 
 async def test_every_reference_in_the_openapi_document_resolves(client: Client) -> None:
@@ -217,11 +218,17 @@ async def test_every_reference_in_the_openapi_document_resolves(client: Client) 
 
     walk(document)
     assert len(references) > 50
+    assert "#/$defs" not in str(document)
     for reference in references:
         if reference.startswith("#"):
             node = document
             for part in reference[2:].split("/"):
                 node = node[part.replace("~1", "/").replace("~0", "~")]
+
+
+def test_the_example_of_a_definition_is_one() -> None:
+    found = validation.validate(http_workflows.EXAMPLE, activities=frozenset())
+    assert found.definition.name == "hello"
 
 
 async def test_openapi_has_the_shapes_of_the_wire(client: Client) -> None:
@@ -254,7 +261,7 @@ async def test_docs_page_is_self_contained_and_lists_every_endpoint(client: Clie
     before_scripts = page.split("<script>")[0]
     for route in http_operations.operations():
         assert f"/{route.path}</code>" in before_scripts
-        assert route.summary in before_scripts
+        assert escape(route.summary) in before_scripts
     assert "<!-- operations -->" not in page
     assert "default-src 'none'" in got.headers["content-security-policy"]
     assert "script-src 'sha256-" in got.headers["content-security-policy"]
@@ -292,4 +299,3 @@ def test_no_two_routes_overlap_but_the_last_that_catches_all(client: Client) -> 
             and re.fullmatch(re.sub(r"{\w+}", "[^/]+", one.route), path)
         ]
         assert len(hits) == 1, f"{method} {path}: {hits}"
-
