@@ -324,10 +324,13 @@ class ActivityCall:
     traceparent: str = ""
     cancelled: bool = False
     last_heartbeat_at: int = 0  # epoch ms, written by the runner through `beat`
+    heartbeat_details: Json = None  # how far it got, in the activity's own words; small
 
-    def beat(self, now: int) -> None:
-        """Note progress."""
+    def beat(self, now: int, details: Json = None) -> None:
+        """Note progress. Without `details` the last ones stay."""
         self.last_heartbeat_at = now
+        if details is not None:
+            self.heartbeat_details = details
 
 
 class ActivityFailed(Exception):

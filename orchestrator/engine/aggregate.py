@@ -70,18 +70,26 @@ async def load(
     return await from_document(engine, doc.body, doc.etag)
 
 
-async def from_document(engine: Engine, body: dict[str, Any], etag: str) -> Aggregate:
-    """Build from a stored execution document; reads the item statuses of running maps. Raises
-    whatever a corrupt document causes."""
+async def from_document(
+    engine: Engine, body: dict[str, Any], etag: str, *, items: bool = True
+) -> Aggregate:
+    """Build from a stored execution document; reads the item statuses of running maps, unless
+    `items` is False: then maps show no items (enough for a worker). Raises whatever a corrupt
+    document causes."""
     documents.check_version(body)
     partition = (body["tenantId"], body["executionId"])
     workflow = await catalog.compiled(engine, partition[0], body["workflow"], body["version"])
-    chunks = await _chunks(engine, partition, workflow, body["state"])
+    state = body["state"]
+    chunks: dict[int, list[str]] = {}
+    if items:
+        chunks = await _chunks(engine, partition, workflow, state)
+    elif "maps" in state:
+        state = {key: value for key, value in state.items() if key != "maps"}
     return Aggregate(
         partition=partition,
         header={key: value for key, value in body.items() if key not in _CHANGING},
         workflow=workflow,
-        state=codec.state_from_doc(body["state"], chunks),
+        state=codec.state_from_doc(state, chunks),
         etag=etag,
         silence_ms=body["silence"],
         fresh=True,

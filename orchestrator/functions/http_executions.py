@@ -28,9 +28,9 @@ from orchestrator.functions.requests import JSON_TYPES, Param
 
 ROUTES: Final = Routes("Executions")
 
-# A filter is written key=value, so a key has no equals sign.
-TagKey = Annotated[str, StringConstraints(pattern=r"^[^=\x00-\x1f\x7f]{1,64}$")]
-TagValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,256}$")]
+
+# The filter for tags is written name=value, so a name has no equals sign.
+TagName = Annotated[str, StringConstraints(pattern=r"^[^=\x00-\x1f\x7f]+$")]
 
 
 class StartRequest(BaseModel):
@@ -40,9 +40,7 @@ class StartRequest(BaseModel):
 
     input: Any = Field(None, description="Checked against the definition's input schema")
     version: int | None = Field(None, ge=1, description="Left out: the latest")
-    tags: dict[TagKey, TagValue] = Field(
-        default_factory=dict, max_length=50, description="Free labels, for filters"
-    )
+    tags: dict[TagName, str] = Field(default_factory=dict, description="Free labels, for filters")
 
 
 _KEY: Final = tuple(
@@ -102,7 +100,7 @@ async def start_execution(call: Call) -> Answer:
     """Stores an execution and answers at once; follow it at its address. With an Idempotency-Key
     a repeated request starts nothing new, and the key with another body is refused (409)."""
     key = requests.idempotency_key(call.req)
-    body = requests.model(call.req, StartRequest)
+    body = await requests.model(call.req, StartRequest)
     engine = await call.engine()
     result = await submit.start(
         engine,
@@ -146,12 +144,12 @@ _FILTERS: Final = (
     ),
     Param(
         name="tag",
-        description="Only executions with this tag, as key=value",
+        description="Only executions with this tag, as name=value",
         schema={"type": "string"},
         read=http_params.tag,
         example="region=north",
     ),
-    _time("createdAfter", "Only executions created after this time"),
+    _time("createdAfter", "Only executions created at or after this time"),
     _time("createdBefore", "Only executions created before this time"),
 )
 

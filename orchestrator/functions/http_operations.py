@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from orchestrator.functions import docs_page, http_executions, http_workflows, o
 from orchestrator.functions.http_errors import MethodNotAllowedError
 from orchestrator.functions.http_routes import Answer, Call, Reply, Route, Routes
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import nearest
+from orchestrator.functions.requests import nearest, shorten
 
 ROUTES: Final = Routes("Operations")
 
@@ -94,7 +95,7 @@ async def startup(call: Call) -> Answer:
 )
 async def openapi_document(call: Call) -> Answer:
     """Generated from the same table that binds the routes."""
-    return Answer(body=orjson.dumps(openapi.document(operations())))
+    return Answer(body=_document())
 
 
 @ROUTES.add(
@@ -105,7 +106,7 @@ async def openapi_document(call: Call) -> Answer:
 )
 async def docs(call: Call) -> Answer:
     """One self-contained page; it loads nothing from elsewhere."""
-    page, policy = docs_page.render(operations())
+    page, policy = _page()
     return Answer(body=page, media="text/html", headers={"content-security-policy": policy})
 
 
@@ -115,13 +116,13 @@ async def docs(call: Call) -> Answer:
 async def zz_unmatched(call: Call) -> Answer:
     """Says what is wrong: the method (405) or the path (404), instead of the host's empty 404."""
     path = urlsplit(call.req.url).path.strip("/")
+    shown = shorten(path)
     method = call.req.method
     allow = sorted({route.method for route in operations() if _pattern(route).fullmatch(path)})
     if allow:
         raise MethodNotAllowedError(
             f"{method} is not possible here; use {' or '.join(allow)}", allow=tuple(allow)
         )
-    shown = path if len(path) <= 200 else path[:200] + "…"
     hint = nearest(f"/{shown}", [f"/{route.path}" for route in operations()])
     hint = hint if hint.startswith("did you mean") else "see /docs"
     raise NotFoundError(f"there is no route {method} /{shown}; {hint}", code="ROUTE_NOT_FOUND")
@@ -130,6 +131,16 @@ async def zz_unmatched(call: Call) -> Answer:
 def _pattern(route: Route) -> re.Pattern[str]:
     parts = re.split(r"{\w+}", route.path)
     return re.compile("[^/]+".join(re.escape(part) for part in parts))
+
+
+@cache
+def _document() -> bytes:
+    return orjson.dumps(openapi.document(operations()))
+
+
+@cache
+def _page() -> tuple[bytes, str]:
+    return docs_page.render(operations())
 
 
 def operations() -> list[Route]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from orchestrator.domain.durations import parse_duration
+from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.functions.requests import Param
 
 MAX_WAIT_MS: Final = 200_000  # Azure ends an HTTP answer at 230 s; this leaves time to answer
@@ -71,22 +71,21 @@ def instant(text: str) -> int:
 
 def wait(text: str) -> int:
     """Reader of a duration of at most 200 s; milliseconds."""
-    expected = f"must be a duration of at most {MAX_WAIT_MS // 1000}s, such as 500ms, 30s or PT30S"
     try:
-        ms = parse_duration(text)
-    except ValueError:
-        raise ValueError(expected) from None
-    if not 0 <= ms <= MAX_WAIT_MS:
-        raise ValueError(expected)
+        ms = parse_duration(text, allow_zero=True)
+    except DurationError as error:
+        raise ValueError(error.message) from None
+    if ms > MAX_WAIT_MS:
+        raise ValueError(f"must be at most {MAX_WAIT_MS // 1000}s; ask again for more")
     return ms
 
 
-def tag(text: str) -> str:
-    """Reader of `key=value`."""
-    key, equals, _ = text.partition("=")
-    if not (key and equals):
-        raise ValueError("must be key=value")
-    return text
+def tag(text: str) -> tuple[str, str]:
+    """Reader of `name=value`; the value may have further equals signs, or be empty."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError("must be name=value")
+    return name, value
 
 
 def identifier(text: str) -> str:

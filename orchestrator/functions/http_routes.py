@@ -183,9 +183,7 @@ def _trigger(
     return trigger
 
 
-async def serve(
-    route: Route, provider: EngineProvider, req: func.HttpRequest
-) -> func.HttpResponse:
+async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -> func.HttpResponse:
     """Check the request, run the handler, translate what comes back. Never raises."""
     trace = requests.trace(req)
     try:

@@ -58,7 +58,7 @@ _DRY_RUN: Final = Param(
 async def publish_workflow(call: Call) -> Answer:
     """JSON or YAML. Every fault of the definition is listed, each with its path, a code and a hint.
     Published versions never change: other content becomes the next version."""
-    source = requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
     engine = await call.engine()
     result = await catalog.publish(
         engine,
@@ -97,9 +97,7 @@ async def list_workflows(call: Call) -> Answer:
 )
 async def get_workflow(call: Call) -> Answer:
     """Its latest version's number and whether it is archived."""
-    return Answer(
-        body=await catalog.workflow(await call.engine(), call.tenant, call.path["name"])
-    )
+    return Answer(body=await catalog.workflow(await call.engine(), call.tenant, call.path["name"]))
 
 
 @ROUTES.add(
@@ -107,7 +105,7 @@ async def get_workflow(call: Call) -> Answer:
     "v1/workflows/{name}/versions",
     summary="List a workflow's versions",
     query=http_params.PAGING,
-    replies={200: Reply(description="A page, newest first", model=Page[VersionSummary])},
+    replies={200: Reply(description="A page, oldest first", model=Page[VersionSummary])},
     errors=(404,),
 )
 async def list_versions(call: Call) -> Answer:

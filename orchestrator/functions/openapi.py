@@ -79,9 +79,7 @@ def _components(routes: Sequence[Route]) -> tuple[dict[str, Any], dict[Any, str]
     modes = [(kind, "validation" if kind in inputs else "serialization") for kind in models]
     mapping, generated = models_json_schema(modes, ref_template=_REF + "{model}")  # type: ignore[arg-type]
     names = {kind: mapping[(kind, mode)]["$ref"].rsplit("/", 1)[-1] for kind, mode in modes}  # type: ignore[index]
-    schemas: dict[str, Any] = {
-        name: schema for name, schema in generated.get("$defs", {}).items()
-    }
+    schemas: dict[str, Any] = generated.get("$defs", {})
     renamed = {name: _tidy(name) for name in schemas}
     schemas = _rewrite({renamed[name]: schema for name, schema in schemas.items()}, renamed)
     schemas.update(_definition())
@@ -119,19 +117,33 @@ def _definition() -> dict[str, Any]:
 
 
 def _rewrite(node: Any, renamed: dict[str, str]) -> Any:
-    """A copy with every reference to a renamed component (or `$defs` entry) following it."""
+    """A copy with every reference to a renamed component (or `$defs` entry) following it, and
+    without `default: null`, which says no more than that a field may be left out."""
     if isinstance(node, list):
         return [_rewrite(part, renamed) for part in node]
     if not isinstance(node, dict):
         return node
-    copy = {key: _rewrite(part, renamed) for key, part in node.items()}
-    ref = copy.get("$ref")
-    if isinstance(ref, str) and ref.startswith((_REF, "#/$defs/")):
-        name = ref.rsplit("/", 1)[-1]
-        copy["$ref"] = _REF + renamed.get(name, name)
-    elif ref == "#":
-        copy["$ref"] = _REF + DEFINITION
+    copy = {
+        key: _rewrite(part, renamed)
+        for key, part in node.items()
+        if not (key == "default" and part is None)
+    }
+    if isinstance(copy.get("$ref"), str):
+        copy["$ref"] = _moved(copy["$ref"], renamed)
+    mapping = copy["mapping"] if "propertyName" in copy and "mapping" in copy else None
+    if isinstance(mapping, dict):  # a discriminator names its schemas by plain strings
+        copy["mapping"] = {key: _moved(ref, renamed) for key, ref in mapping.items()}
     return copy
+
+
+def _moved(ref: str, renamed: dict[str, str]) -> str:
+    """Where a reference within the document points to now."""
+    if ref == "#":
+        return _REF + DEFINITION
+    if not ref.startswith((_REF, "#/$defs/")):
+        return ref
+    name = ref.rsplit("/", 1)[-1]
+    return _REF + renamed.get(name, name)
 
 
 def _operation(route: Route, names: dict[Any, str]) -> dict[str, Any]:

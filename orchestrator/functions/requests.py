@@ -6,11 +6,12 @@ parameter nobody knows is refused too: a mistyped filter would otherwise list ev
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from functools import reduce
 from typing import Any, Final, TypeVar
 
 import azure.functions as func
@@ -24,12 +25,17 @@ from orchestrator.domain.errors import (
     UnsupportedMediaError,
 )
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
+from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.parsing import parse_json, parse_yaml
 from orchestrator.domain.topology import MAX_BODY_BYTES
 
 JSON_TYPES: Final = ("application/json",)
 YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 MAX_KEY_CHARS: Final = 255
+OFF_LOOP_BYTES: Final = 16 * 1024
+MAX_FINDINGS: Final = 100  # shown of one body
+SHOWN_CHARS: Final = 200  # of a text that somebody sent
 
 # W3C Trace Context, version 00; ids of only zeros are invalid there.
 _TRACEPARENT: Final = re.compile(
@@ -125,11 +131,13 @@ def read_params(
     """
     values: dict[str, Any] = {param.name: param.default for param in known}
     faults: list[ErrorDetail] = []
+    hints = Nearest()
     by_name = {param.name: param for param in known}
     for name, text in given.items():
         param = by_name.get(name)
         if param is None:
-            hint = nearest(name, by_name)
+            hint = nearest(name, by_name, hints=hints)
+            name = shorten(name)
             faults.append(
                 ErrorDetail(name, f"unknown {what} '{name}'", code="UNKNOWN_PARAMETER", hint=hint)
             )
@@ -148,19 +156,23 @@ def read_params(
     return values
 
 
+def shorten(text: str) -> str:
+    """`text` as it may be quoted in an answer."""
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
+
+
 def _sentence(fault: ErrorDetail) -> str:
     text = fault.message if fault.code.startswith("UNKNOWN") else f"{fault.field}: {fault.message}"
     return f"{text} ({fault.hint})" if fault.hint else text
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the nearest known name, or with all of them if none is near."""
-    names = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in names}
-    close = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{lowered[close[0]]}'?"
-    return f"known: {', '.join(names)}" if names else "there are none here"
+def nearest(name: str, known: Collection[str], *, hints: Nearest | None = None) -> str:
+    """A hint with the nearest known name, or with all of them if none is near. `hints` bounds the
+    work over many names."""
+    close = (hints or Nearest()).hint(name, known)
+    if close or not known:
+        return close
+    return f"known: {', '.join(sorted(known))}"
 
 
 # --- body -----------------------------------------------------------------------------------------
@@ -202,8 +214,9 @@ def raw_body(req: func.HttpRequest) -> bytes:
     return body
 
 
-def document(req: func.HttpRequest, allowed: Sequence[str]) -> Json:
-    """The body as JSON or YAML, as its content type says.
+async def document(req: func.HttpRequest, allowed: Sequence[str]) -> Json:
+    """The body as JSON or YAML, as its content type says. A large one is read in a thread: a
+    megabyte of YAML takes a third of a second, and nobody else should wait for it.
 
     Raises `TooLargeError`, `UnsupportedMediaError`, `MalformedError`.
     """
@@ -211,28 +224,33 @@ def document(req: func.HttpRequest, allowed: Sequence[str]) -> Json:
     kind = media_type(req, allowed)
     if not body.strip():
         raise MalformedError("the body is empty", code="EMPTY_BODY")
-    return parse_yaml(body) if kind in YAML_TYPES else parse_json(body)
+    parse = parse_yaml if kind in YAML_TYPES else parse_json
+    if len(body) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(parse, body)
+    return parse(body)
 
 
-def model(req: func.HttpRequest, kind: type[ModelT]) -> ModelT:
+async def model(req: func.HttpRequest, kind: type[ModelT]) -> ModelT:
     """The JSON body as `kind`; an empty body is `{}`.
 
     Raises `TooLargeError`, `UnsupportedMediaError`, `MalformedError` and, with every finding,
     `InvalidError`.
     """
-    value: Json = {} if not raw_body(req).strip() else document(req, JSON_TYPES)
+    value: Json = {} if not raw_body(req).strip() else await document(req, JSON_TYPES)
     if not isinstance(value, dict):
+        hint = f"known fields: {', '.join(_names(kind))}"
+        finding = ErrorDetail("$", "expected an object", code="INVALID_BODY", hint=hint)
         raise InvalidError(
-            "the body must be a JSON object",
-            code="INVALID_BODY",
-            details=(ErrorDetail("$", f"expected an object with {nearest('', _names(kind))}"),),
+            f"the body must be a JSON object ({hint})", code="INVALID_BODY", details=(finding,)
         )
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        details = [_detail(finding, kind) for finding in error.errors(include_url=False)]
+        # Bounded: a body of a megabyte can have a hundred thousand faults.
+        found, hints = error.errors(include_url=False, include_input=False), Nearest()
+        details = [_detail(finding, kind, hints) for finding in found[:MAX_FINDINGS]]
         raise InvalidError(
-            f"the body has {len(details)} fault(s): "
+            f"the body has {len(found)} fault(s): "
             + "; ".join(f"{detail.field}: {detail.message}" for detail in details[:3]),
             code="INVALID_BODY",
             details=details,
@@ -243,27 +261,17 @@ def _names(kind: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in kind.model_fields.items()]
 
 
-def _detail(finding: Mapping[str, Any], kind: type[BaseModel]) -> ErrorDetail:
+def _detail(finding: Mapping[str, Any], kind: type[BaseModel], hints: Nearest) -> ErrorDetail:
     location: tuple[str | int, ...] = finding["loc"]
+    if location and location[-1] == "[key]":  # pydantic's mark for a fault of the key itself
+        location = location[:-1]
+    path = reduce(child_path, location, "$")
     if finding["type"] == "extra_forbidden":
         name = str(location[-1])
         return ErrorDetail(
-            json_path(location),
-            f"unknown field '{name}'",
+            path,
+            f"unknown field '{shorten(name)}'",
             code="UNKNOWN_FIELD",
-            hint=nearest(name, _names(kind)),
+            hint=nearest(name, _names(kind), hints=hints),
         )
-    return ErrorDetail(json_path(location), finding["msg"], code="INVALID_FIELD")
-
-
-def json_path(location: Sequence[str | int]) -> str:
-    """`("tags", "a b", 0)` as `$.tags['a b'][0]`."""
-    path = "$"
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", part):
-            path += f".{part}"
-        else:
-            path += "['" + part.replace("\\", "\\\\").replace("'", "\\'") + "']"
-    return path
+    return ErrorDetail(path, finding["msg"], code="INVALID_FIELD")
