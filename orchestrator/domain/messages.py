@@ -94,7 +94,7 @@ def decode(body: bytes) -> Message:
     task, item = fields.get("task", ""), fields.get("item")
     if not (isinstance(tenant, str) and tenant and isinstance(execution, str) and execution):
         raise BadMessage("tenant and execution must be non-empty strings")
-    if not isinstance(task, str) or not (item is None or type(item) is int and item >= 0):
+    if not isinstance(task, str) or not (item is None or (type(item) is int and item >= 0)):
         raise BadMessage("task must be a string and item a non-negative integer")
     if kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED) and not task:
         raise BadMessage(f"{kind.value} needs a task")
