@@ -116,3 +116,5 @@ FUNCTION_TIMEOUT_SECONDS: Final = 40 * 60
 and the message is somebody else's before the host steps in."""
 MAX_ORCHESTRATION_BATCH: Final = 32
 """Messages in one orchestration batch: small, because batches get no lock renewal."""
+MAX_CONCURRENT_TASKS: Final = 64
+"""Single messages that one worker process runs at once."""

@@ -25,8 +25,8 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.events import ExecutionAccepted
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.jsonvalues import child_path
+from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
@@ -154,7 +154,7 @@ async def _store(
     )
     operations = [Create(execution), Create(events), *(Create(doc) for doc in sends)]
     try:
-        await patiently(engine, lambda: engine.store.batch(EXECUTIONS, partition, operations))
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)
     except Conflict:
         return False
     except Unclear as unclear:
@@ -171,7 +171,10 @@ async def _was_mine(engine: Engine, partition: tuple[str, str], commit: str) -> 
     """Whether the execution that is there came from this very call, its first answer lost."""
     found = await patiently(
         engine,
-        lambda: engine.store.read_many(EXECUTIONS, partition, [documents.events_id(0)]),
+        engine.store.read_many,
+        EXECUTIONS,
+        partition,
+        [documents.events_id(0)],
     )
     return any(doc.body["commit"] == commit for doc in found.values())
 
@@ -187,7 +190,7 @@ async def _repeat(
 ) -> StartResult | None:
     """The first answer again, if the execution exists."""
     found = await patiently(
-        engine, lambda: engine.store.read_many(EXECUTIONS, (tenant, execution), [execution])
+        engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
     )
     doc = found.get(execution)
     if doc is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+
 from orchestrator.domain import codec
 from orchestrator.domain.events import Event, ExecutionAccepted
 from orchestrator.domain.evolve import fold

@@ -11,6 +11,7 @@ from typing import Final
 
 import azure.functions as func
 
+from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.indexing import FeedBinding
 from orchestrator.local.host.invoke import Invoker
 from orchestrator.ports import BadCursor, ChangePage, Clock, DocumentStore, NotFound, StoreError
@@ -25,9 +26,19 @@ class FeedListener:
     """One change-feed function over `store`. Only one process of several may run it."""
 
     def __init__(
-        self, invoker: Invoker, binding: FeedBinding, store: DocumentStore, clock: Clock
+        self,
+        invoker: Invoker,
+        binding: FeedBinding,
+        store: DocumentStore,
+        clock: Clock,
+        *,
+        page: int,
+        poll_ms: int,
     ) -> None:
-        self._invoke = invoker
+        """`page`: documents a call at most; `poll_ms`: wait after a page that was not full."""
+        self._page = page
+        self._poll_ms = poll_ms
+        self.invoker = invoker
         self._binding = binding
         self._store = store
         self._clock = clock
@@ -38,8 +49,8 @@ class FeedListener:
         """Poll until cancelled; a page that is full is followed by the next one at once."""
         while True:
             try:
-                if await self.poll_once() < self._binding.page:
-                    await self._clock.sleep(self._binding.poll_ms)
+                if await self.poll_once() < self._page:
+                    await self._clock.sleep(self._poll_ms)
             except StoreError as error:
                 logger.warning(
                     "change feed not read, trying again",
@@ -59,12 +70,14 @@ class FeedListener:
         documents = func.DocumentList(
             func.Document.from_dict({**doc.body, "_etag": doc.etag}) for doc in page.documents
         )
-        name = self._invoke.function.name
+        name = self.invoker.function.name
         try:
-            await self._invoke(documents)
-        except Exception:
-            logger.exception(
-                "change-feed function failed; its batch does not come again",
+            await self.invoker(documents)
+        except Exception as error:
+            logger.error(
+                "change-feed function failed; its batch does not come again: %s\n%s",
+                type(error).__name__,
+                stack(error),
                 extra={"action": "feed_failed", "function": name, "documents": len(documents)},
             )
         self._cursor = page.cursor
@@ -74,12 +87,12 @@ class FeedListener:
     async def _read(self) -> ChangePage:
         binding = self._binding
         try:
-            return await self._store.changes(binding.container, self._cursor, binding.page)
+            return await self._store.changes(binding.container, self._cursor, self._page)
         except BadCursor:
             # Another store under an old lease: everything is new to it.
             logger.warning("change-feed lease is of another store", extra={"action": "feed_reset"})
             self._cursor = None
-            return await self._store.changes(binding.container, None, binding.page)
+            return await self._store.changes(binding.container, None, self._page)
 
     async def _load(self) -> str | None:
         binding = self._binding

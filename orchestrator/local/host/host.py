@@ -10,14 +10,15 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import azure.functions as func
 
 from orchestrator.domain.topology import QUEUES
+from orchestrator.functions.http_errors import stack
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host.errors import IndexingError
 from orchestrator.local.host.feed_listener import FeedListener
@@ -56,8 +57,8 @@ class HostOptions:
     roles: frozenset[str] = ALL_ROLES
     grace_ms: int = 10_000  # running functions get this long when the host stops
     parallel_batches: int = 2  # calls of one batch function at once, as several instances would
-    feed_poll_ms: int | None = 1_000  # None: what the trigger says
-    feed_page: int | None = 500
+    feed_poll_ms: int = 1_000  # wait between looks at the change feed
+    feed_page: int = 500  # documents that a change-feed function gets at most
     settings: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
@@ -76,8 +77,8 @@ class LocalHost:
         options: HostOptions,
         sock: socket.socket | None = None,
     ) -> None:
-        """`provider` is closed by `stop`, and with it whatever the engine holds. `sock`: a listening
-        socket to serve instead of opening one.
+        """`provider` is closed by `stop`, and with it whatever the engine holds. `sock`: a
+        listening socket to serve instead of opening one.
 
         Raises `IndexingError` with everything that the real host or worker would refuse."""
         self._provider = provider
@@ -87,13 +88,14 @@ class LocalHost:
         self._pool = ThreadPoolExecutor(thread_name_prefix="function")
         self._queues: list[QueueListener] = []
         self._others: list[TimerListener | FeedListener] = []
-        self._loops: list[asyncio.Task[None]] = []
-        self._invokers: list[Invoker] = []
+        self._receiving: list[asyncio.Task[None]] = []
+        self._ticking: list[asyncio.Task[None]] = []
+        self._renewing: asyncio.Task[None] | None = None
+        self._died = asyncio.Event()
         self.functions = index(app, options.settings, route_prefix=host_json.route_prefix)
         http: dict[Invoker, HttpBinding] = {}
         for function in self.functions:
             invoker = Invoker(function, self._pool, host_json.function_timeout_ms)
-            self._invokers.append(invoker)
             if isinstance(function.binding, HttpBinding):
                 http[invoker] = function.binding
             else:
@@ -164,33 +166,40 @@ class LocalHost:
             if self._sock is None:
                 self._sock = listening_socket(self._options.address, self._options.port)
             await self._http.start(self._sock, self._options.grace_ms / 1000)
-        for listener in (*self._queues, *self._others):
-            self._loops.append(asyncio.create_task(listener.run(), name=type(listener).__name__))
+        for listener in self._queues:
+            self._receiving.append(self._loop(listener.run(), f"queue-{listener.queue}"))
+        for listener in self._others:
+            self._ticking.append(self._loop(listener.run(), type(listener).__name__))
         if any(isinstance(listener, SingleListener) for listener in self._queues):
-            self._loops.append(asyncio.create_task(self._renew(), name="renew-locks"))
-        for loop in self._loops:
-            loop.add_done_callback(_report)
+            self._renewing = self._loop(self._renew(), "renew-locks")
         logger.info(
             "host started", extra={"action": "host_started", "functions": len(self.functions)}
         )
 
+    async def failed(self) -> None:
+        """Wait until a listener has died, which only a fault of ours can do. The process should
+        end then: a host that no longer listens looks healthy and does nothing."""
+        await self._died.wait()
+
     async def stop(self) -> None:
         """Take nothing new, let what runs end within the grace, settle, close the engine."""
+        grace_ms = self._options.grace_ms
         for queue in self._queues:
             queue.stop()
-        receiving = [task for task in self._loops if task.get_name().endswith(_RECEIVES)]
-        for loop in self._loops:
-            if loop not in receiving:
-                loop.cancel()
-        # HTTP first and beside the queues: its long polls wait for what the queues do.
+        # All beside each other: HTTP's long polls wait for what the queues still do.
         await asyncio.gather(
             self._http.stop(),
-            *(queue.drain(self._options.grace_ms) for queue in self._queues),
-            *self._loops,
-            return_exceptions=True,
+            *(queue.drain(grace_ms) for queue in self._queues),
+            *(listener.invoker.wait_idle(grace_ms) for listener in self._others),
         )
-        for queue in self._queues:  # whatever the last receive brought
-            await queue.drain(0)
+        for loop in self._ticking:
+            loop.cancel()
+        await asyncio.gather(*self._ticking, *self._receiving, return_exceptions=True)
+        for queue in self._queues:  # what the last receive brought was handed back
+            await queue.settler.flush()
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
         await self._provider.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         logger.info("host stopped", extra={"action": "host_stopped"})
@@ -202,9 +211,18 @@ class LocalHost:
                 if isinstance(listener, SingleListener):
                     await listener.renew_due()
 
+    def _loop(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._watch)
+        return task
 
-def _report(loop: asyncio.Task[None]) -> None:
-    if not loop.cancelled() and loop.exception() is not None:
-        logger.critical(
-            "a listener died", exc_info=loop.exception(), extra={"action": "listener_died"}
-        )
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical(
+                "%s died: %s\n%s",
+                task.get_name(),
+                type(error).__name__,
+                stack(error),
+                extra={"action": "listener_died"},
+            )
+            self._died.set()

@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.domain.topology import (
+    FUNCTION_TIMEOUT_SECONDS,
+    MAX_CONCURRENT_TASKS,
+    MAX_LOCK_RENEWAL_SECONDS,
+    MAX_ORCHESTRATION_BATCH,
+)
 from orchestrator.local.host.errors import HostJsonError
 
 _TIMESPAN: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.\d{1,7})?")
@@ -25,6 +31,16 @@ class HostJson:
     max_message_batch_size: int = 1000
     max_lock_renewal_ms: int = 5 * 60 * 1000
     function_timeout_ms: int = 30 * 60 * 1000
+
+
+WEFT: Final = HostJson(
+    route_prefix="",
+    max_concurrent_calls=MAX_CONCURRENT_TASKS,
+    max_message_batch_size=MAX_ORCHESTRATION_BATCH,
+    max_lock_renewal_ms=MAX_LOCK_RENEWAL_SECONDS * 1000,
+    function_timeout_ms=FUNCTION_TIMEOUT_SECONDS * 1000,
+)
+"""What Weft's own `host.json` says, for an installation without the file (a wheel)."""
 
 
 def load(path: Path) -> HostJson:
@@ -46,9 +62,13 @@ def parse(raw: dict[str, Any]) -> HostJson:
     extensions = _section(raw, "extensions")
     http, bus = _section(extensions, "http"), _section(extensions, "serviceBus")
     if bus.get("prefetchCount", 0) != 0:
-        raise HostJsonError("serviceBus.prefetchCount must be 0: prefetched messages lose their locks")
+        raise HostJsonError(
+            "serviceBus.prefetchCount must be 0: prefetched messages lose their locks"
+        )
     if bus.get("autoCompleteMessages", True) is not True:
-        raise HostJsonError("serviceBus.autoCompleteMessages must be true: no function here settles")
+        raise HostJsonError(
+            "serviceBus.autoCompleteMessages must be true: no function here settles"
+        )
     if bus.get("minMessageBatchSize", 1) != 1:
         raise HostJsonError("serviceBus.minMessageBatchSize must be 1: waiting for more adds delay")
     base = HostJson()

@@ -18,6 +18,7 @@ import azure.functions as func
 import orjson
 from aiohttp import web
 
+from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.errors import PortInUse
 from orchestrator.local.host.indexing import HttpBinding
 from orchestrator.local.host.invoke import Invoker
@@ -55,11 +56,16 @@ class HttpServer:
     def __init__(self, invokers: Mapping[Invoker, HttpBinding]) -> None:
         """Raises `ValueError` if two functions take the same requests."""
         self._table: RouteTable[Invoker] = RouteTable()
-        for invoker, binding in invokers.items():
+        # The real host tries functions by name, not the more specific route first.
+        for invoker, binding in sorted(
+            invokers.items(), key=lambda pair: pair[0].function.name.lower()
+        ):
             try:
                 self._table.add(binding.template, binding.methods, invoker)
             except ValueError as error:
-                raise ValueError(f"cannot load the {invoker.function.name} function: {error}") from error
+                raise ValueError(
+                    f"cannot load the {invoker.function.name} function: {error}"
+                ) from error
         self._runner: web.ServerRunner | None = None
 
     async def start(self, sock: socket.socket, drain_s: float) -> None:
@@ -98,8 +104,13 @@ class HttpServer:
         try:
             answer = await found.target(_to_request(request, found.params, body))
             return _to_response(answer)
-        except Exception:
-            logger.exception("http function failed", extra={"action": "http_failed", "function": name})
+        except Exception as error:
+            logger.error(
+                "http function failed: %s\n%s",
+                type(error).__name__,
+                stack(error),
+                extra={"action": "http_failed", "function": name},
+            )
             return _problem(500, "INTERNAL", f"the function {name} failed; the log says why")
 
     def _find(self, method: str, path: str) -> Found[Invoker] | web.Response:

@@ -50,8 +50,6 @@ class FeedBinding:
     container: str
     lease_container: str
     lease_id: str
-    page: int
-    poll_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +95,7 @@ def functions_of(app: func.FunctionApp) -> list[Any]:
 def index(
     app: func.FunctionApp, settings: Mapping[str, str], *, route_prefix: str = ""
 ) -> list[IndexedFunction]:
-    """All functions of `app`, checked. `settings` resolves `%NAME%` in bindings, as app settings do.
+    """All functions of `app`, checked. `settings` resolves `%NAME%` in bindings.
 
     Raises `IndexingError` with every problem, each naming its function."""
     problems: list[str] = []
@@ -108,7 +106,9 @@ def index(
         if not _NAME.fullmatch(name):
             problems.append(f"cannot load the {name!r} function: not a valid function name")
         if (other := seen.setdefault(name.lower(), name)) != name:
-            problems.append(f"cannot load the {name} function: it differs from {other} only in case")
+            problems.append(
+                f"cannot load the {name} function: it differs from {other} only in case"
+            )
         found, wrong = _index_one(name, function, settings, route_prefix)
         problems += wrong
         if found is not None:
@@ -189,8 +189,6 @@ def _feed(raw: Mapping[str, Any], _prefix: str) -> FeedBinding:
         container=str(container),
         lease_container=str(leases),
         lease_id=f"{prefix}.{container}",
-        page=int(raw.get("maxItemsPerInvocation") or 100),
-        poll_ms=int(raw.get("feedPollDelay") or 5000),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from concurrent.futures import Executor
 from functools import partial
@@ -19,13 +20,25 @@ class InvocationError(Exception):
 class Invoker:
     """One function, ready to be called with the trigger's value."""
 
-    __slots__ = ("_pool", "_timeout_s", "function", "running")
+    __slots__ = ("_idle", "_pool", "_running", "_timeout_s", "function")
 
     def __init__(self, function: IndexedFunction, pool: Executor, timeout_ms: int) -> None:
         self.function = function
-        self.running = 0
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._pool = pool
         self._timeout_s = timeout_ms / 1000
+
+    @property
+    def idle(self) -> bool:
+        """No call is running."""
+        return not self._running
+
+    async def wait_idle(self, timeout_ms: int) -> None:
+        """Wait until no call is running, but not longer than `timeout_ms`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
 
     async def __call__(self, value: Any) -> Any:
         """Run it once; what it returned.
@@ -37,7 +50,8 @@ class Invoker:
         arguments = {function.parameter: value}
         if function.wants_context:
             arguments["context"] = _context(function.name)
-        self.running += 1
+        self._running += 1
+        self._idle.clear()
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 if function.is_async:
@@ -53,9 +67,11 @@ class Invoker:
                 ) from error
             raise
         finally:
-            self.running -= 1
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
         if result is not None and not function.returns:
-            raise InvocationError(f'{function.name} without a $return binding returned a value')
+            raise InvocationError(f"{function.name} without a $return binding returned a value")
         return result
 
 

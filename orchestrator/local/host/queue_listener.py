@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from azure.functions.servicebus import ServiceBusMessage
 
+from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.invoke import Invoker
 from orchestrator.local.host.settling import Settler
 from orchestrator.ports import Clock, Received, Receiver, TransportError
@@ -106,8 +107,9 @@ class QueueListener:
             await self._invoke(value)
         except (Exception, asyncio.CancelledError) as error:
             logger.error(
-                "queue function failed; its messages are abandoned",
-                exc_info=error if isinstance(error, Exception) else None,
+                "queue function failed; its messages are abandoned: %s\n%s",
+                type(error).__name__,
+                stack(error),
                 extra={
                     "action": "queue_function_failed",
                     "function": self._invoke.function.name,

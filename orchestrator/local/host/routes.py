@@ -1,8 +1,8 @@
 """Route templates of HTTP triggers, and which function a request is for.
 
-Like the real host's routing where it matters: literal text wins over a parameter and a parameter
-over a catch-all, letter case of literals is ignored, a trailing slash too, and a percent-encoded
-slash never splits a segment.
+Like the real host's routing where it matters: routes are tried in the order given (the host sorts
+functions by name, specific or not), letter case of literals is ignored, a trailing slash too, and a
+percent-encoded slash never splits a segment.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ class Template:
 
     text: str
     segments: tuple[tuple[int, str], ...]
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Sort key: the more literal, the earlier; a catch-all comes last."""
-        return tuple(rank for rank, _ in self.segments)
 
     def match(self, parts: Sequence[str]) -> dict[str, str] | None:
         """Parameters, decoded once; None if `parts` (still encoded) do not fit. Raises `BadPath`."""
@@ -93,7 +88,7 @@ class Found(Generic[T]):
 
 
 class RouteTable(Generic[T]):
-    """All routes; built once, read for every request."""
+    """All routes, in the order in which they are tried."""
 
     def __init__(self) -> None:
         self._routes: list[tuple[Template, frozenset[str], T]] = []
@@ -106,7 +101,6 @@ class RouteTable(Generic[T]):
                     f"route {template.text!r} takes the same requests as {other.text!r}"
                 )
         self._routes.append((template, methods, target))
-        self._routes.sort(key=lambda route: route[0].ranks)
 
     def find(self, method: str, path: str) -> Found[T] | frozenset[str]:
         """The target for `method` and raw `path`; else the methods that this path has (none: it is

@@ -11,6 +11,7 @@ from typing import Final
 
 from azure.functions.timer import TimerRequest
 
+from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.indexing import TimerBinding
 from orchestrator.local.host.invoke import Invoker
 from orchestrator.ports import Clock
@@ -27,7 +28,7 @@ class TimerListener:
     """One timer function. `run` goes on until it is cancelled."""
 
     def __init__(self, invoker: Invoker, binding: TimerBinding, clock: Clock) -> None:
-        self._invoke = invoker
+        self.invoker = invoker
         self._binding = binding
         self._clock = clock
         self._last: int | None = None
@@ -57,12 +58,15 @@ class TimerListener:
             schedule={"AdjustForDST": True},
         )
         self._last = due
-        name = self._invoke.function.name
+        name = self.invoker.function.name
         try:
-            await self._invoke(request)
-        except Exception:
-            logger.exception(
-                "timer function failed", extra={"action": "timer_failed", "function": name}
+            await self.invoker(request)
+        except Exception as error:
+            logger.error(
+                "timer function failed: %s\n%s",
+                type(error).__name__,
+                stack(error),
+                extra={"action": "timer_failed", "function": name},
             )
 
 
