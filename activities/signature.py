@@ -107,15 +107,28 @@ def _hints(fn: Callable[..., Any], local_names: Mapping[str, Any]) -> dict[str, 
 def _adapter(annotation: Any, role: str) -> TypeAdapter[Any] | None:
     if annotation in (Any, object, Json):
         return None
+    if isinstance(annotation, str):
+        raise RegistrationError(
+            f"the {role} type {annotation!r} is quoted although `from __future__ import "
+            "annotations` does that already; remove the quotes"
+        )
     try:
-        return TypeAdapter(annotation)
+        adapter = TypeAdapter(annotation)
     except RecursionError:
         raise RegistrationError(
             f"the {role} type refers to itself without a name, as `Json` inside another type does; "
             "use pydantic's `JsonValue` there"
         ) from None
     except Exception as exc:  # pydantic raises several kinds
+        text = str(exc).partition("\n")[0]
         raise RegistrationError(
-            f"the {role} type {annotation!r} cannot be validated ({type(exc).__name__}); use a "
-            "pydantic model, a dataclass, a TypedDict or a plain type, or leave it unannotated"
+            f"the {role} type {annotation!r} cannot be validated ({type(exc).__name__}: {text}); "
+            "use a pydantic model, a dataclass, a TypedDict or a plain type, or leave it "
+            "unannotated"
         ) from exc
+    if not adapter.pydantic_complete:
+        raise RegistrationError(
+            f"the {role} type {annotation!r} names a type that is not known here; define or import "
+            "it first, at run time"
+        )
+    return adapter

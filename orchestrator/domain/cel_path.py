@@ -42,6 +42,8 @@ def as_path(tokens: list[Token]) -> Path | None:
             i += 3
         else:
             return None
+    if not keys and tokens[0].text in ("tasks", "execution"):
+        return None  # these may be any mapping: CEL's copy is a plain object
     return tokens[0].text, tuple(keys)
 
 
@@ -56,7 +58,7 @@ def _literal(token: Token) -> str | int | None:
 def walk(root: str, keys: tuple[str | int, ...], value: Any) -> Any:
     """The value at the path below `value`, itself and not a copy. Raises `PathError`."""
     for depth, key in enumerate(keys):
-        kind: type[Any] = type(value)
+        kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is list and isinstance(key, str):
             raise PathError(f"{_shown(root, keys, depth)} is a list: it has no key '{key}'")
         if kind is not dict and kind is not list and not issubclass(kind, Mapping):

@@ -16,7 +16,7 @@ from orchestrator.domain.cel_path import Path, PathError, as_path, walk
 from orchestrator.domain.cel_reasons import compile_reason, run_reason
 from orchestrator.domain.cel_refs import ROOTS, References, references
 from orchestrator.domain.cel_scan import ExpressionError, tokenize
-from orchestrator.domain.cel_scope import Scope, select, tree
+from orchestrator.domain.cel_scope import Scope, readable, tree
 from orchestrator.domain.cel_values import ValueRefused, to_json
 from orchestrator.domain.jsontypes import Json
 
@@ -82,7 +82,7 @@ class Expression:
     def _run(self, scope: Scope) -> Json:
         assert self._program is not None
         try:
-            variables = {name: select(getattr(scope, name), keys) for name, keys in self._reads}
+            variables = {name: readable(scope, name, keys) for name, keys in self._reads}
             if self._functions:
                 result = self._program.execute(cel.Context(variables, self._functions))
             else:

@@ -107,13 +107,14 @@ class _Walk:
         count = bracket.receiver + (0 if bracket.empty else bracket.commas + (not trailing))
         least, most = bracket.limits
         if not least <= count <= most:
-            given = count - bracket.receiver
-            wanted = f"{least - bracket.receiver}"
-            if most > least:
+            least, given = least - bracket.receiver, count - bracket.receiver
+            wanted = f"{least}"
+            if most != bracket.receiver + least:
                 wanted = (
-                    f"at least {wanted}" if most > 9 else f"{wanted} to {most - bracket.receiver}"
+                    f"at least {least}" if most > 9 else f"{least} to {most - bracket.receiver}"
                 )
-            raise self._error(f"{bracket.call}() takes {wanted} arguments here, not {given}")
+            noun = "argument" if wanted == "1" else "arguments"
+            raise self._error(f"{bracket.call}() takes {wanted} {noun} here, not {given}")
 
     # --- names ---
 

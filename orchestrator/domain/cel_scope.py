@@ -56,6 +56,12 @@ def select(value: object, keys: Tree) -> Any:
         return value
     mapping = cast("Mapping[str, Any]", value)
     if keys is None:
-        # Nested mappings that are no dict exist at the first levels of a scope only.
         return mapping if isinstance(mapping, dict) else dict(mapping)
     return {key: select(mapping[key], below) for key, below in keys.items() if key in mapping}
+
+
+def readable(scope: Scope, name: str, keys: Tree) -> Any:
+    """What CEL gets for a root name: plain values only, of `keys` only."""
+    if name == "tasks" and keys is None:
+        return {task: dict(view) for task, view in scope.tasks.items()}
+    return select(getattr(scope, name), keys)

@@ -162,9 +162,9 @@ def dumps(value: object) -> bytes:
 
 
 def _doubtful(text: bytes) -> bool:
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH or _NINETEEN in text.translate(
-        _DIGITS_TO_ZERO
-    )
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+        return True
+    return _NINETEEN in text.translate(_DIGITS_TO_ZERO)
 
 
 def _suspect(value: object) -> bool:
@@ -174,7 +174,7 @@ def _suspect(value: object) -> bool:
         below: list[Iterable[Any]] = []
         for container in level:
             for item in container:
-                kind: type[Any] = type(item)
+                kind = type(item)  # pyright: ignore[reportUnknownVariableType]
                 if kind is str or item is None or kind is bool:
                     continue
                 if kind is int:
@@ -213,7 +213,10 @@ def parse(data: bytes | str) -> Json:
     value = orjson.loads(data)
     if _doubtful(data if isinstance(data, bytes) else data.encode()):
         # orjson turns integers beyond 2^64 into doubles: ask a parser that keeps them.
-        check_json(json.loads(data))
+        try:
+            check_json(json.loads(data))
+        except RecursionError:
+            raise NotJson("$", f"values are nested more than {MAX_DEPTH} deep") from None
     return cast(Json, value)
 
 

@@ -7,9 +7,9 @@ so several engines can live in one process (the simulation runs dozens).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
@@ -22,6 +22,8 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +71,21 @@ class Engine:
     definitions: Lru[Any] = field(init=False)
     values: Lru[Any] = field(init=False)
     background: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """Helpers with a life of their own (such as the lease keeper), one of each, made on demand."""
 
     def __post_init__(self) -> None:
         self.aggregates = Lru(self.tunables.cache_executions)
         self.definitions = Lru(self.tunables.cache_definitions)
         self.values = Lru(64)
+
+    def part(self, kind: Callable[[Engine], P]) -> P:
+        """The engine's one instance of `kind`, made by `kind(engine)` when first asked for. It
+        may have an `async close()`."""
+        found = self.parts.get(kind)
+        if found is None:
+            found = self.parts[kind] = kind(self)
+        return found
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside the caller; `drain` waits for it. `work` must handle its own errors."""
@@ -87,7 +99,11 @@ class Engine:
             await asyncio.gather(*self.background, return_exceptions=True)
 
     async def close(self) -> None:
-        """Drain, then release the ports. Idempotent."""
+        """Drain, then release helpers and ports. Idempotent."""
         await self.drain()
+        for part in self.parts.values():
+            if hasattr(part, "close"):
+                await part.close()
+        self.parts.clear()
         await self.transport.close()
         await self.store.close()

@@ -53,6 +53,11 @@ def events_id(seq: int) -> str:
     return f"events:{seq:010}"
 
 
+def tag_field(name: str) -> str:
+    """Property of an execution document that repeats a tag, so that lists can be filtered by it."""
+    return f"tag:{name}"
+
+
 def items_id(task: str, chunk: int) -> str:
     """Id of a chunk of evaluated map items."""
     return f"items:{task}:{chunk:04}"

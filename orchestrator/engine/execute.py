@@ -16,6 +16,7 @@ from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.ports import Throttled, Unavailable
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,7 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
         if message.type is not MessageType.RUN_TASK:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
-        await deadletters.capture(
-            engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason
-        )
+        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
         return
     try:
         claim = await claims.claim(engine, message)
@@ -68,18 +67,17 @@ async def _work(
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
             if claim.stale:
-                await handback.send(
-                    engine, [message], [incoming], delay_ms=handback.STALE_READ_MS
-                )
+                await handback.send(engine, [message], [incoming], delay_ms=handback.STALE_READ_MS)
         case Ended():
             await results.record_end(engine, claim)
         case Claim():
-            engine.leases.add(claim)
+            keeper = engine.part(LeaseKeeper)
+            keeper.add(claim)
             try:
                 outcome = await attempt.run(engine, claim)
                 await _record(engine, claim, outcome)
             finally:
-                engine.leases.remove(claim)
+                keeper.remove(claim)
 
 
 async def _record(engine: Engine, claim: Claim, outcome: attempt.Outcome) -> None:

@@ -104,9 +104,7 @@ async def read_tasks(
     result: dict[str, dict[str, Any]] = {}
     for at in range(0, len(wanted), READ_AT_ONCE):
         some = wanted[at : at + READ_AT_ONCE]
-        found = await patiently(
-            engine, lambda some=some: engine.store.read_many(EXECUTIONS, partition, some)
-        )
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, some)
         result |= {id: doc.body for id, doc in found.items()}
     return result
 

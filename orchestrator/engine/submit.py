@@ -7,8 +7,9 @@ database itself refuses the second one, from whichever instance it comes.
 from __future__ import annotations
 
 import hashlib
-from functools import reduce
+import re
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -24,8 +25,8 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.events import ExecutionAccepted
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.jsonvalues import child_path
+from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
@@ -38,6 +39,7 @@ from orchestrator.ports import Conflict, Create
 
 MAX_TAGS = 20
 MAX_TAG_CHARS = 256
+_TAG_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MAX_SCHEMA_FAULTS = 100
 
 
@@ -94,6 +96,7 @@ async def start(
         "tags": labels,
         "startedBy": started_by,
         "requestHash": digest,
+        **{documents.tag_field(name): value for name, value in labels.items()},
     }
     if key is not None:
         header["key"] = key
@@ -151,7 +154,7 @@ async def _store(
     )
     operations = [Create(execution), Create(events), *(Create(doc) for doc in sends)]
     try:
-        await patiently(engine, lambda: engine.store.batch(EXECUTIONS, partition, operations))
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)
     except Conflict:
         return False
     except Unclear as unclear:
@@ -168,7 +171,10 @@ async def _was_mine(engine: Engine, partition: tuple[str, str], commit: str) -> 
     """Whether the execution that is there came from this very call, its first answer lost."""
     found = await patiently(
         engine,
-        lambda: engine.store.read_many(EXECUTIONS, partition, [documents.events_id(0)]),
+        engine.store.read_many,
+        EXECUTIONS,
+        partition,
+        [documents.events_id(0)],
     )
     return any(doc.body["commit"] == commit for doc in found.values())
 
@@ -184,7 +190,7 @@ async def _repeat(
 ) -> StartResult | None:
     """The first answer again, if the execution exists."""
     found = await patiently(
-        engine, lambda: engine.store.read_many(EXECUTIONS, (tenant, execution), [execution])
+        engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
     )
     doc = found.get(execution)
     if doc is None:
@@ -210,7 +216,14 @@ def _check_tags(tags: dict[str, str]) -> None:
     faults = [
         ErrorDetail(f"$.tags.{name}", f"at most {MAX_TAG_CHARS} characters", "TAG_TOO_LONG")
         for name, value in tags.items()
-        if len(name) > MAX_TAG_CHARS or len(value) > MAX_TAG_CHARS
+        if len(value) > MAX_TAG_CHARS
+    ]
+    faults += [
+        ErrorDetail(
+            child_path("$.tags", name), "1 to 64 letters, digits, `_`, `.` or `-`", "TAG_NAME"
+        )
+        for name in tags
+        if not _TAG_NAME.fullmatch(name)
     ]
     if len(tags) > MAX_TAGS:
         faults.append(ErrorDetail("$.tags", f"at most {MAX_TAGS} tags", "TOO_MANY_TAGS"))
