@@ -1,7 +1,7 @@
 """What travels on the queues: ids, never payloads or state. Losing any of it loses nothing.
 
-A body is JSON: `{"v": 1, "type", "tenant", "execution", "task"?, "item"?}`. Message ids are not part
-of it: they belong to the outbox entry that sent the message.
+A body is JSON: `{"v": 1, "type", "tenant", "execution", "task"?, "item"?}`. Message ids are not
+part of it: they belong to the outbox entry that sent the message.
 """
 
 from __future__ import annotations
