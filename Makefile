@@ -58,13 +58,14 @@ clean:
 $(VENV)/.stamp-local: pyproject.toml requirements.txt $(REBUILD)
 	@test -n "$(PYTHON)" || { echo 'Weft needs Python 3.11 or newer, and none was found.' \
 		'Install one, or name it: make PYTHON=/path/to/python3'; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo 'Weft needs Python 3.11 or newer; $(PYTHON) is' \
-		"`$(PYTHON) -V 2>&1`. Name another: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo 'Weft needs Python 3.11 or newer, and $(PYTHON) is not.' \
+		'Name another: make PYTHON=/path/to/python3'; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo '$(PYTHON) has no venv or ensurepip, so no environment can be made.' \
 		'On Debian or Ubuntu: apt install python3-venv'; exit 1; }
 	@echo "Preparing $(VENV) with `$(PYTHON) -V` (once)"
+	@rm -f "$(VENV)"/.stamp-*
 	@rm -rf "$(VENV)"
 	@$(PYTHON) -m venv "$(VENV)"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[local]'

@@ -57,12 +57,12 @@ class Decision:
 
     def with_output(self, output: Payload) -> Decision:
         """The same decision with the output kept elsewhere (claim check), in event and state."""
-        *rest, last = self.events
+        last = self.events[-1] if self.events else None
         if not isinstance(last, ev.ExecutionCompleted):
             raise ValueError("this decision does not complete the execution")
         return replace(
             self,
-            events=(*rest, replace(last, output=output)),
+            events=(*self.events[:-1], replace(last, output=output)),
             state=replace(self.state, output=output),
         )
 

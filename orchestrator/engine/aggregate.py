@@ -62,9 +62,7 @@ async def load(
         if cached is not None:
             return cached
     try:
-        doc = await patiently(
-            engine, lambda: engine.store.read(EXECUTIONS, partition, partition[1])
-        )
+        doc = await patiently(engine, engine.store.read, EXECUTIONS, partition, partition[1])
     except NotFound:
         return None
     return await from_document(engine, doc.body, doc.etag)
@@ -105,8 +103,6 @@ async def _chunks(
     result: dict[int, list[str]] = {}
     for task, count in wanted.items():
         ids = [documents.map_id(workflow.tasks[task].id, chunk) for chunk in range(count)]
-        found = await patiently(
-            engine, lambda ids=ids: engine.store.read_many(EXECUTIONS, partition, ids)
-        )
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
         result[task] = [found[id].body["items"] for id in ids]
     return result

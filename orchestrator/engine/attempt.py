@@ -155,9 +155,7 @@ async def _item(engine: Engine, claim: Claim, index: int) -> Json:
     key = (*partition, id)
     chunk: list[Json] | None = engine.values.get(key)
     if chunk is None:
-        found = await patiently(
-            engine, lambda: engine.store.read_many(EXECUTIONS, partition, [id])
-        )
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
         if id not in found:
             raise ItemMissing(f"the map's items {id} are not there")
         loaded = await claimcheck.load(engine, Payload.from_doc(found[id].body["items"]))

@@ -2,7 +2,7 @@
 
 Container `catalog`, partition (tenantId):
 
-    workflow:{name}             workflow   latest version, archived flag, description; replaced by ETag
+    workflow:{name}             workflow   latest version, archived flag, description
     version:{name}:{n:08}       version    definition as JSON text, its hash; created once
 
 Publishing compares with the latest version only: content that equals an older one becomes a new
@@ -16,16 +16,17 @@ from typing import Any
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.compile import load_workflow
+from orchestrator.domain.definition import Definition
 from orchestrator.domain.errors import (
-    ConflictError,
     InvalidError,
     NotFoundError,
     TooLargeError,
     UnavailableError,
 )
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.support import unsupported
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
-from orchestrator.domain.validation import unsupported, validate
+from orchestrator.domain.validation import validate
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -67,11 +68,12 @@ async def publish(
             code="NOT_YET_SUPPORTED",
             details=missing,
         )
-    text = jsonvalues.dumps(source)
+    definition = validated.raw
+    text = jsonvalues.dumps(definition)
     if len(text) > MAX_BODY_BYTES:
         raise TooLargeError(f"the definition has {len(text)} bytes, the limit is {MAX_BODY_BYTES}")
-    digest = jsonvalues.body_hash(source)
-    name = validated.name
+    digest = jsonvalues.body_hash(definition)
+    name = validated.definition.name
     for _ in range(PUBLISH_ATTEMPTS):
         head = await _read(engine, tenant, _head_id(name))
         latest = int(head.body["latest"]) if head else 0
@@ -81,9 +83,11 @@ async def publish(
                 name=name, version=latest if same else latest + 1, created=False, dry_run=dry_run
             )
         number = latest + 1
-        operations = _publication(engine, tenant, name, source, text, digest, head, published_by)
+        operations = _publication(
+            engine, tenant, validated.definition, text, digest, head, published_by
+        )
         try:
-            await patiently(engine, lambda: engine.store.batch(CATALOG, (tenant,), operations))
+            await patiently(engine, engine.store.batch, CATALOG, (tenant,), operations)
         except (Conflict, PreconditionFailed, Unclear):
             # Somebody published at the same moment, or our own write was applied and its answer
             # lost: the next round sees which.
@@ -95,8 +99,7 @@ async def publish(
 def _publication(
     engine: Engine,
     tenant: str,
-    name: str,
-    source: Json,
+    definition: Definition,
     text: bytes,
     digest: str,
     head: Document | None,
@@ -104,14 +107,14 @@ def _publication(
 ) -> list[Operation]:
     now = engine.clock.now()
     number = (int(head.body["latest"]) if head else 0) + 1
-    description = source.get("description", "") if isinstance(source, dict) else ""
+    name = definition.name
     new_head: dict[str, Any] = {
         "id": _head_id(name),
         "type": "workflow",
         "tenantId": tenant,
         "v": SCHEMA_VERSION,
         "name": name,
-        "description": description,
+        "description": definition.description or "",
         "latest": number,
         "hash": digest,
         "archived": False,
@@ -195,9 +198,11 @@ async def archive(engine: Engine, tenant: str, name: str) -> None:
         try:
             await patiently(
                 engine,
-                lambda body=body, etag=found.etag: engine.store.replace(
-                    CATALOG, (tenant,), body, if_match=etag
-                ),
+                engine.store.replace,
+                CATALOG,
+                (tenant,),
+                body,
+                if_match=found.etag,
             )
             return
         except (PreconditionFailed, Unclear):
@@ -225,9 +230,7 @@ async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workf
         return cached
     doc = await _read(engine, tenant, _version_id(name, number))
     if doc is None:
-        raise NotFoundError(
-            f"workflow {name!r} has no version {number}", code="VERSION_NOT_FOUND"
-        )
+        raise NotFoundError(f"workflow {name!r} has no version {number}", code="VERSION_NOT_FOUND")
     result = load_workflow(jsonvalues.loads(doc.body["definition"]))
     engine.definitions.put(key, result)
     return result
@@ -235,7 +238,7 @@ async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workf
 
 async def _read(engine: Engine, tenant: str, id: str) -> Document | None:
     try:
-        return await patiently(engine, lambda: engine.store.read(CATALOG, (tenant,), id))
+        return await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
     except NotFound:
         return None
 
@@ -247,7 +250,7 @@ def _next(found: list[Document], limit: int) -> After:
 def _summary(body: dict[str, Any]) -> WorkflowSummary:
     return WorkflowSummary(
         name=body["name"],
-        description=body["description"] or "",
+        description=body["description"],
         latest_version=body["latest"],
         archived=body["archived"],
         created_at=body["createdAt"],

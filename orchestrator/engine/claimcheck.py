@@ -29,9 +29,7 @@ class PayloadTooLarge(Exception):
         self.size = size
 
 
-async def store(
-    engine: Engine, partition: tuple[str, ...], name: str, data: bytes
-) -> Payload:
+async def store(engine: Engine, partition: tuple[str, ...], name: str, data: bytes) -> Payload:
     """Keep the JSON text `data`. Raises `PayloadTooLarge`."""
     size = len(data)
     if size <= INLINE_PAYLOAD_BYTES:

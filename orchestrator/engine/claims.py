@@ -97,14 +97,15 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     id = documents.task_id(message.task, message.item)
     found = await patiently(
         engine,
-        lambda: engine.store.read_many(EXECUTIONS, partition, [partition[1], id]),
+        engine.store.read_many,
+        EXECUTIONS,
+        partition,
+        [partition[1], id],
     )
     execution, existing = found.get(partition[1]), found.get(id)
     if execution is None:
         return Refusal("unknownExecution", stale=True)
-    aggregate = await aggregates.from_document(
-        engine, execution.body, execution.etag, items=False
-    )
+    aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
     position = aggregate.workflow.index.get(message.task)
     if position is None:
         return Refusal("unknownTask")
@@ -129,9 +130,7 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
         doc = _new(partition, message) if doc is None else _without_lease(doc)
         doc |= {"status": TaskStatus.CANCELLED.value, "endedAt": now}
         return Ended(aggregate, doc, existing.etag if existing else None)
-    taken = await _take(
-        engine, aggregate, spec, position, message, existing and existing.etag, doc
-    )
+    taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         taken.count = execution.body["state"]["maps"][str(position)]["count"]
     return taken
@@ -161,13 +160,15 @@ async def _take(
     }
     try:
         if etag is None:
-            new_etag = await patiently(
-                engine, lambda: engine.store.create(EXECUTIONS, partition, body)
-            )
+            new_etag = await patiently(engine, engine.store.create, EXECUTIONS, partition, body)
         else:
             new_etag = await patiently(
                 engine,
-                lambda: engine.store.replace(EXECUTIONS, partition, body, if_match=etag),
+                engine.store.replace,
+                EXECUTIONS,
+                partition,
+                body,
+                if_match=etag,
             )
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")
@@ -179,11 +180,9 @@ async def _take(
     return Claim(aggregate, spec, position, message.item, body, new_etag, token, 0)
 
 
-async def _mine(
-    engine: Engine, partition: tuple[str, str], id: str, token: str
-) -> str | None:
+async def _mine(engine: Engine, partition: tuple[str, str], id: str, token: str) -> str | None:
     """The ETag of a claim whose answer was lost, if it was applied."""
-    found = await patiently(engine, lambda: engine.store.read_many(EXECUTIONS, partition, [id]))
+    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
     doc = found.get(id)
     if doc is None or doc.body.get("lease", {}).get("token") != token:
         return None

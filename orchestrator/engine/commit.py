@@ -16,7 +16,6 @@ from typing import Any
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
-from orchestrator.domain.events import Event, ExecutionCompleted
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
@@ -48,8 +47,9 @@ async def commit(
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
     await _write_side_documents(engine, aggregate, decision)
-    events, state = await _offload_output(engine, aggregate, decision)
-    state = replace(state, seq=aggregate.state.seq + 1)
+    decision = await _offload_output(engine, aggregate, decision)
+    events = decision.events
+    state = replace(decision.state, seq=aggregate.state.seq + 1)
     partition = aggregate.partition
     body = execution_body(engine, aggregate, state, now=now, silence=engine.tunables.silence_ms)
     commit_id = engine.ids.new()
@@ -60,9 +60,7 @@ async def commit(
         "events": [codec.event_to_doc(event) for event in events],
     }
     outgoing = messages_for(aggregate.workflow, *partition, events, state)
-    sends = outbox.build(
-        engine, partition, outgoing, now=now, traceparent=aggregate.traceparent
-    )
+    sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
@@ -80,9 +78,11 @@ async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> N
     try:
         etag = await patiently(
             engine,
-            lambda: engine.store.replace(
-                EXECUTIONS, aggregate.partition, body, if_match=aggregate.etag
-            ),
+            engine.store.replace,
+            EXECUTIONS,
+            aggregate.partition,
+            body,
+            if_match=aggregate.etag,
         )
     except (PreconditionFailed, NotFound, Unclear):
         engine.aggregates.drop(aggregate.partition)
@@ -134,9 +134,7 @@ async def _write(
 ) -> str:
     """The batch; the execution's new ETag. Raises `Outdated`."""
     try:
-        etags = await patiently(
-            engine, lambda: engine.store.batch(EXECUTIONS, partition, list(operations))
-        )
+        etags = await patiently(engine, engine.store.batch, EXECUTIONS, partition, list(operations))
         return etags[0]
     except (PreconditionFailed, Conflict, NotFound) as error:
         raise Outdated from error
@@ -150,9 +148,7 @@ async def _mine_after_all(
     """A write whose first answer was lost conflicts with itself when repeated: ask the events
     document whose commit it was."""
     wanted = [documents.events_id(seq), partition[1]]
-    found = await patiently(
-        engine, lambda: engine.store.read_many(EXECUTIONS, partition, wanted)
-    )
+    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, wanted)
     record, execution = found.get(wanted[0]), found.get(wanted[1])
     if record is None or record.body["commit"] != commit_id or execution is None:
         raise Outdated from unclear
@@ -160,26 +156,16 @@ async def _mine_after_all(
     return execution.etag if execution.body["state"]["seq"] == seq else "superseded"
 
 
-async def _offload_output(
-    engine: Engine, aggregate: Aggregate, decision: Decision
-) -> tuple[tuple[Event, ...], ExecutionState]:
-    """Move a large workflow output to the payload store, in the event and in the state alike."""
-    output = decision.state.output
+async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decision) -> Decision:
+    """Move a large workflow output to the payload store."""
+    output = decision.output
     if output is None or output.text is None or output.size <= INLINE_PAYLOAD_BYTES:
-        return decision.events, decision.state
-    moved = await claimcheck.store(
-        engine, aggregate.partition, "output", output.text.encode()
-    )
-    events = tuple(
-        replace(event, output=moved) if isinstance(event, ExecutionCompleted) else event
-        for event in decision.events
-    )
-    return events, replace(decision.state, output=moved)
+        return decision
+    data = output.text.encode()
+    return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
 
 
-async def _write_side_documents(
-    engine: Engine, aggregate: Aggregate, decision: Decision
-) -> None:
+async def _write_side_documents(engine: Engine, aggregate: Aggregate, decision: Decision) -> None:
     partition, tasks = aggregate.partition, aggregate.workflow.tasks
     docs: list[dict[str, Any]] = []
     now = engine.clock.now()
@@ -195,10 +181,7 @@ async def _write_side_documents(
         doc = _unworked(partition, tasks[position].id, TaskStatus.DEAD_LETTERED, now)
         docs.append({**doc, "failure": failure.to_doc()})
     await asyncio.gather(
-        *(
-            patiently(engine, lambda doc=doc: engine.store.upsert(EXECUTIONS, partition, doc))
-            for doc in docs
-        )
+        *(patiently(engine, engine.store.upsert, EXECUTIONS, partition, doc) for doc in docs)
     )
 
 
@@ -242,8 +225,6 @@ def _map_documents(aggregate: Aggregate, state: ExecutionState) -> list[dict[str
         id = aggregate.workflow.tasks[task].id
         for chunk, items in enumerate(codec.chunks_of(state.maps[task], size)):
             if chunk >= len(before) or before[chunk] != items:
-                base = documents.base(
-                    aggregate.partition, documents.map_id(id, chunk), "map"
-                )
+                base = documents.base(aggregate.partition, documents.map_id(id, chunk), "map")
                 docs.append({**base, "items": items})
     return docs

@@ -28,7 +28,8 @@ async def capture(engine: Engine, incoming: Incoming, *, queue: str, reason: str
     body = incoming.body[:MAX_KEPT_BYTES]
     key = incoming.message_id or hashlib.sha256(incoming.body).hexdigest()
     doc = documents.base(
-        documents.SYSTEM_DEAD_LETTERS, "dead:" + hashlib.sha256(key.encode()).hexdigest(),
+        documents.SYSTEM_DEAD_LETTERS,
+        "dead:" + hashlib.sha256(key.encode()).hexdigest(),
         "deadletter",
     )
     doc |= {
@@ -42,7 +43,10 @@ async def capture(engine: Engine, incoming: Incoming, *, queue: str, reason: str
     }
     await patiently(
         engine,
-        lambda: engine.store.upsert(EXECUTIONS, documents.SYSTEM_DEAD_LETTERS, doc),
+        engine.store.upsert,
+        EXECUTIONS,
+        documents.SYSTEM_DEAD_LETTERS,
+        doc,
     )
     engine.metrics.count("weft_dead_letters_total", "message")
     log.error(

@@ -30,9 +30,7 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
         if message.type is not MessageType.RUN_TASK:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
-        await deadletters.capture(
-            engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason
-        )
+        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
         return
     try:
         claim = await claims.claim(engine, message)
@@ -69,9 +67,7 @@ async def _work(
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
             if claim.stale:
-                await handback.send(
-                    engine, [message], [incoming], delay_ms=handback.STALE_READ_MS
-                )
+                await handback.send(engine, [message], [incoming], delay_ms=handback.STALE_READ_MS)
         case Ended():
             await results.record_end(engine, claim)
         case Claim():

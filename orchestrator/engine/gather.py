@@ -18,8 +18,8 @@ PAGE = 200
 
 
 async def gather(engine: Engine, partition: tuple[str, str], task: str, count: int) -> bytes:
-    """JSON text of the list of all `count` item outputs. Raises `PayloadTooLarge` as soon as that is
-    certain, `ItemMissing` if a result is not (yet) to be seen."""
+    """JSON text of the list of all `count` item outputs. Raises `PayloadTooLarge` as soon as that
+    is certain, `ItemMissing` if a result is not (yet) to be seen."""
     first = documents.task_id(task) + ":"
     end = documents.task_id(task) + ";"  # the character after the colon
     texts: dict[int, bytes] = {}
@@ -31,7 +31,7 @@ async def gather(engine: Engine, partition: tuple[str, str], task: str, count: i
             after=after,
             limit=PAGE,
         )
-        found = await patiently(engine, lambda query=query: engine.store.query(EXECUTIONS, query))
+        found = await patiently(engine, engine.store.query, EXECUTIONS, query)
         for doc in found:
             output = doc.body.get("output")
             if output is None:

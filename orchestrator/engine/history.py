@@ -37,7 +37,7 @@ async def commits(
             after=after,
             limit=size,
         )
-        found = await patiently(engine, lambda query=query: engine.store.query(EXECUTIONS, query))
+        found = await patiently(engine, engine.store.query, EXECUTIONS, query)
         result += [doc.body for doc in found]
         if len(found) < size:
             break

@@ -107,7 +107,7 @@ async def executions(
         after=after,
         limit=limit,
     )
-    found = await patiently(engine, lambda: engine.store.query(EXECUTIONS, query))
+    found = await patiently(engine, engine.store.query, EXECUTIONS, query)
     items = [
         ExecutionSummary(
             **shapes.summary(doc.body, codec.state_from_doc(_without_maps(doc.body)), "")
@@ -130,9 +130,7 @@ async def tasks(
     start = int(after[0]) + 1 if after else 0
     positions = range(start, min(start + limit, len(found.workflow.tasks)))
     ids = [documents.task_id(found.workflow.tasks[at].id) for at in positions]
-    docs = await patiently(
-        engine, lambda: engine.store.read_many(EXECUTIONS, found.partition, ids)
-    )
+    docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, ids)
     items = [
         TaskSummary(**shapes.task(found, at, docs[id].body if id in docs else None))
         for at, id in zip(positions, ids, strict=True)
@@ -154,9 +152,7 @@ async def task(
     if item is not None and (at not in found.state.maps or item >= found.state.maps[at].count):
         raise NotFoundError(f"task {task!r} has no item {item}", code="ITEM_NOT_FOUND")
     id = documents.task_id(task, item)
-    docs = await patiently(
-        engine, lambda: engine.store.read_many(EXECUTIONS, found.partition, [id])
-    )
+    docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, [id])
     doc = docs[id].body if id in docs else None
     output = Payload.from_doc(doc["output"]) if doc and doc.get("output") else None
     return TaskView(

@@ -198,10 +198,6 @@ async def _nothing_to_do(
 def _count(engine: Engine, decision: Decision) -> None:
     for event in decision.events:
         if isinstance(event, TasksRequeued):
-            engine.metrics.count(
-                "weft_repairs_total", "task", len(event.tasks) + len(event.items)
-            )
+            engine.metrics.count("weft_repairs_total", "task", len(event.tasks) + len(event.items))
     if decision.state.status in TERMINAL_EXECUTION:
         engine.metrics.count("weft_executions_total", decision.state.status.value)
-
-

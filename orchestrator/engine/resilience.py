@@ -7,12 +7,13 @@ operation must then be safe to repeat, or ask "was that mine?" when the repeat c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from orchestrator.engine.core import Engine
 from orchestrator.ports import StoreError, Throttled, Unavailable
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 UNAVAILABLE_WAIT_MS = 200
 MAX_WAIT_MS = 5_000
@@ -26,17 +27,19 @@ class Unclear(Exception):
         self.error = error
 
 
-async def patiently(engine: Engine, operation: Callable[[], Awaitable[T]]) -> T:
-    """Run `operation`, again after 429 and `Unavailable`, until `throttle_budget_ms` is used up.
+async def patiently(
+    engine: Engine, operation: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Await `operation(*args, **kwargs)`, again after 429 and `Unavailable`, until
+    `throttle_budget_ms` is used up.
 
-    `operation` must build its request anew on every call (the Cosmos SDK empties option dicts).
     Raises the last error; raises `Unclear` if an error other than these two follows an
     `Unavailable`.
     """
     waited, unclear = 0, False
     while True:
         try:
-            return await operation()
+            return await operation(*args, **kwargs)
         except Throttled as error:
             engine.metrics.count("weft_store_throttled_total")
             wait = max(1, min(error.retry_after_ms, MAX_WAIT_MS))

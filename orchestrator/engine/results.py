@@ -138,15 +138,11 @@ async def _write(
     first = Create(doc) if etag is None else Replace(doc, etag)
     operations = [first, *(Create(entry) for entry in sends)]
     try:
-        await patiently(
-            engine, lambda: engine.store.batch(EXECUTIONS, partition, list(operations))
-        )
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, list(operations))
     except (PreconditionFailed, Conflict, NotFound):
         return None
     except Unclear:
-        found = await patiently(
-            engine, lambda: engine.store.read_many(EXECUTIONS, partition, [doc["id"]])
-        )
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [doc["id"]])
         stored = found.get(doc["id"])
         if stored is None or stored.body.get("recorded") != doc["recorded"]:
             return None

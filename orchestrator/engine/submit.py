@@ -24,11 +24,11 @@ from orchestrator.domain.errors import (
     TooLargeError,
 )
 from orchestrator.domain.events import ExecutionAccepted
+from orchestrator.domain.evolve import accepted
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.jsonvalues import child_path
-from orchestrator.domain.state import ExecutionState
-from orchestrator.domain.status import Code, ExecutionStatus
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import catalog, claimcheck, documents, outbox, relay
@@ -130,9 +130,8 @@ async def _store(
     """The submission's batch, then the fast path. False if the execution exists already."""
     now = engine.clock.now()
     commit = engine.ids.new()
-    state = ExecutionState(
-        status=ExecutionStatus.PENDING, tasks=bytes([Code.PENDING]) * tasks, accepted_at=now
-    )
+    event = ExecutionAccepted(at=now, tasks=tasks)
+    state = accepted(event)
     execution = {
         **documents.base(partition, partition[1], "execution"),
         **header,
@@ -146,7 +145,7 @@ async def _store(
         **documents.base(partition, documents.events_id(0), "events"),
         "seq": 0,
         "commit": commit,
-        "events": [codec.event_to_doc(ExecutionAccepted(at=now, tasks=tasks))],
+        "events": [codec.event_to_doc(event)],
     }
     first = Outgoing(Message(MessageType.EXECUTION_STARTED, *partition))
     sends = outbox.build(
@@ -154,7 +153,7 @@ async def _store(
     )
     operations = [Create(execution), Create(events), *(Create(doc) for doc in sends)]
     try:
-        await patiently(engine, lambda: engine.store.batch(EXECUTIONS, partition, operations))
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)
     except Conflict:
         return False
     except Unclear as unclear:
@@ -171,7 +170,10 @@ async def _was_mine(engine: Engine, partition: tuple[str, str], commit: str) -> 
     """Whether the execution that is there came from this very call, its first answer lost."""
     found = await patiently(
         engine,
-        lambda: engine.store.read_many(EXECUTIONS, partition, [documents.events_id(0)]),
+        engine.store.read_many,
+        EXECUTIONS,
+        partition,
+        [documents.events_id(0)],
     )
     return any(doc.body["commit"] == commit for doc in found.values())
 
@@ -187,7 +189,7 @@ async def _repeat(
 ) -> StartResult | None:
     """The first answer again, if the execution exists."""
     found = await patiently(
-        engine, lambda: engine.store.read_many(EXECUTIONS, (tenant, execution), [execution])
+        engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
     )
     doc = found.get(execution)
     if doc is None:

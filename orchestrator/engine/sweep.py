@@ -71,7 +71,7 @@ async def _overdue(engine: Engine, kind: str, now: int) -> list[dict[str, Any]]:
             after=after,
             limit=engine.tunables.sweep_page,
         )
-        found = await patiently(engine, lambda query=query: engine.store.query(EXECUTIONS, query))
+        found = await patiently(engine, engine.store.query, EXECUTIONS, query)
         result += [doc.body for doc in found]
         if len(found) < query.limit:
             break

@@ -41,3 +41,14 @@ def test_a_long_chain_is_drawn_without_recursion_and_with_bounded_indent() -> No
     assert [task["id"] for _, task, _ in rows] == [task["id"] for task in chain]
     assert max(len(branch) for branch, _, _ in rows) <= 3 * MAX_INDENT
     assert rows[5_000][2] == ["t4999"]
+
+
+def test_a_task_hangs_under_its_deepest_need() -> None:
+    needs = {"a": [], "b": ["a"], "c": ["b"], "d": ["a", "c"]}
+    rows = task_rows([{"id": id, "needs": of} for id, of in needs.items()])
+    assert [(len(branch) // 3, task["id"], hidden) for branch, task, hidden in rows] == [
+        (0, "a", []),
+        (1, "b", []),
+        (2, "c", []),
+        (3, "d", ["a"]),
+    ]
