@@ -74,22 +74,22 @@ def state_from_doc(
     )
 
 
-def open_maps(doc: Mapping[str, Any]) -> dict[int, int]:
-    """Position -> number of chunk documents, for the maps whose items cannot be told from their
-    counts (all alike): those must be loaded for `state_from_doc`. `decide` needs them for WAITING
-    tasks only."""
+def open_maps(doc: Mapping[str, Any], size: int = MAP_CHUNK_ITEMS) -> dict[int, int]:
+    """Position -> number of chunk documents of `size` items, for the maps whose items cannot be
+    told from their counts (all alike): those must be loaded for `state_from_doc`. `decide`
+    needs them for WAITING tasks only."""
     maps: Mapping[str, Any] = doc.get("maps") or {}
     return {
-        int(task): -(-value["count"] // MAP_CHUNK_ITEMS)
+        int(task): -(-value["count"] // size)
         for task, value in maps.items()
         if _uniform(value) is None
     }
 
 
-def chunks_of(state: MapState) -> list[str]:
-    """The letters of a map's items, `MAP_CHUNK_ITEMS` per chunk."""
+def chunks_of(state: MapState, size: int = MAP_CHUNK_ITEMS) -> list[str]:
+    """The letters of a map's items, `size` per chunk."""
     text = state.items.decode("ascii")
-    return [text[at : at + MAP_CHUNK_ITEMS] for at in range(0, len(text), MAP_CHUNK_ITEMS)]
+    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def _map_to_doc(state: MapState) -> dict[str, Any]:
