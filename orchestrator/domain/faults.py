@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.domain import definition as models
+from orchestrator.domain.definition_http import HttpRequest
 from orchestrator.domain.definition_types import CUSTOM, Model
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonvalues import child_path
@@ -30,7 +31,7 @@ DO_MODELS: Final = _by_type(models.Do)
 _CHILDREN: Final[dict[str, type[Model]]] = {
     "defaults": models.Defaults,
     "retry": models.Retry,
-    "request": models.HttpRequest,
+    "request": HttpRequest,
     "event": models.Event,
 }
 _WAITS: Final = (models.WaitTask, models.WaitDo)
@@ -56,6 +57,7 @@ _LIMITS: Final[dict[str, str]] = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",
+    "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
     "string_unicode": "must be text that UTF-8 can hold",
 }
@@ -95,7 +97,7 @@ def _detail(found: ErrorDetails, task_paths: Mapping[str, str], nearest: Nearest
     if kind in _WRONG_TYPE:
         hint = _list_hint(found["input"]) if kind == "list_type" else ""
         return ErrorDetail(path, _WRONG_TYPE[kind], "WRONG_TYPE", hint)
-    if kind == "too_short":
+    if kind == "too_short" and model is models.Definition:
         return ErrorDetail(path, "a workflow needs at least one task", "NO_TASKS")
     code = "BAD_NAME" if kind == "string_pattern_mismatch" else "BAD_VALUE"
     message = _LIMITS[kind].format(**context) if kind in _LIMITS else found["msg"]

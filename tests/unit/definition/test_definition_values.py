@@ -24,10 +24,11 @@ tasks:
     request:
       method: POST
       url: "https://pay.example/charges/${input.orderId}"
-      headers: {Authorization: "Bearer ${secrets.PAY}"}
-      query: {dry: false}
+      headers: {Authorization: "Bearer ${secrets.PAY}", X-Attempt: 1, X-None: null}
+      query: {dry: false, lines: [1, "${input.l}"]}
+      timeout: 10s
       body: {amount: "${tasks.validate.output.total}"}
-      successCodes: [201, "400-404"]
+      successCodes: [201, "400-404", "409"]
     retry: {maxAttempts: 6, retryable: [Http], nonRetryable: [HttpClientError]}
     heartbeatTimeout: 10s
     deadline: PT1H
@@ -200,9 +201,35 @@ def test_unknown_fields_are_refused_with_the_nearest_known_name() -> None:
         ),
         (
             '{type: http, request: {url: "http://x", headers: {a: "b\\r\\nc"}}}',
-            ".request.headers",
+            ".request.headers.a",
             "BAD_VALUE",
         ),
+        (
+            "{type: http, request: {url: 'http://x', headers: {a: [1]}}}",
+            ".request.headers.a",
+            "WRONG_TYPE",
+        ),
+        (
+            "{type: http, request: {url: 'http://x', query: {a: {b: 1}}}}",
+            ".request.query.a",
+            "WRONG_TYPE",
+        ),
+        (
+            "{type: http, request: {url: 'http://x', timeout: 1h30m}}",
+            ".request.timeout",
+            "BAD_DURATION",
+        ),
+        (
+            "{type: http, request: {url: 'http://x', timeout: true}}",
+            ".request.timeout",
+            "WRONG_TYPE",
+        ),
+        (
+            "{type: http, request: {url: 'http://x', successCodes: []}}",
+            ".request.successCodes",
+            "BAD_VALUE",
+        ),
+        ("{type: http, request: {url: 'https://'}}", ".request.url", "BAD_URL"),
         (
             "{type: http, request: {url: 'http://x', successCodes: [99]}}",
             ".request.successCodes[0]",

@@ -152,7 +152,7 @@ side: {{{STEP}}}
             "MISPLACED_NAME",
         ),
         (
-            "{type: map, items: [], do: {type: activity, activity: orders.pack, input: '${secrets.K}'}}",
+            "{type: map, items: [], do: {type: http, request: {url: 'http://${secrets.K}'}}}",
             "",
             "",
         ),
@@ -162,7 +162,7 @@ side: {{{STEP}}}
             "NOT_UPSTREAM",
         ),
         (
-            "{type: transform, output: 1, compensate: {type: transform, output: '${tasks.x.output}'}}",
+            "{type: wait, duration: 1s, compensate: {type: wait, until: '${tasks.x.output}'}}",
             "",
             "",
         ),
