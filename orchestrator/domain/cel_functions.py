@@ -11,7 +11,8 @@ integer beyond 64 bits would come back as a double.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, cast
 
 from cel import stdlib
@@ -89,6 +90,12 @@ TYPE_NAMES: Final = frozenset(
 """Types as values, for `type(x) == int`."""
 
 
+SIZE: Final = "s1ze"
+"""Name of our own `size`: the library counts the bytes of a string, the specification its code
+points (and so do `substring`, `indexOf` and `charAt`). The name is as long as the old one, so that
+columns in messages stay right."""
+
+
 class UnusableError(Exception):
     """A function was given values that it cannot use. Its text holds no value."""
 
@@ -96,6 +103,28 @@ class UnusableError(Exception):
 def implementations(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
     """The Python functions among `names`; the others are the library's own."""
     return {name: _IMPLEMENTED[name] for name in names if name in _IMPLEMENTED}
+
+
+def unknown(name: str, receiver: int) -> str:
+    """What to say about a call of a function that is not there (in this form)."""
+    if receiver and name in GLOBAL_ONLY:
+        return f"{name} is no method: write {name}(x)"
+    if not receiver and (name in METHOD_ONLY or name in MACROS):
+        return f"{name} is a method: write x.{name}(…)"
+    known = [*GLOBAL_ONLY, *METHOD_ONLY, *EITHER, *QUALIFIED, *MACROS]
+    return f"there is no function '{name}'{nearest(name, known)}"
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`; did you mean 'x'?`, or nothing."""
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str | bytes | list | dict):
+        return len(cast("list[Any]", value))
+    raise UnusableError
 
 
 def _string(value: object) -> str:
@@ -166,6 +195,7 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OWN: Final[Mapping[str, Callable[..., Any]]] = {
+    SIZE: _size,
     "string": _string,
     "replace": _replace,
     "join": _join,
@@ -181,5 +211,5 @@ _IMPLEMENTED: Final[Mapping[str, Callable[..., Any]]] = {
         **{k: v for library in stdlib.EXTENSIONS.values() for k, v in library.items()},
         **_OWN,
     }.items()
-    if name in GLOBAL_ONLY or name in EITHER or name in QUALIFIED
+    if name == SIZE or name in GLOBAL_ONLY or name in EITHER or name in QUALIFIED
 }

@@ -7,13 +7,12 @@ CEL gives; a property test compares the two.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.domain.cel_refs import string_value
+from orchestrator.domain.cel_refs import ROOTS, string_value
 from orchestrator.domain.cel_scan import KEYWORDS, Token
 from orchestrator.domain.jsonvalues import INT_MAX, child_path
-
-ROOTS = frozenset({"input", "tasks", "execution", "item", "index", "secrets"})
 
 Path = tuple[str, tuple[str | int, ...]]
 
@@ -43,6 +42,8 @@ def as_path(tokens: list[Token]) -> Path | None:
             i += 3
         else:
             return None
+    if not keys and tokens[0].text in ("tasks", "execution"):
+        return None  # these may be any mapping: CEL's copy is a plain object
     return tokens[0].text, tuple(keys)
 
 
@@ -57,24 +58,20 @@ def _literal(token: Token) -> str | int | None:
 def walk(root: str, keys: tuple[str | int, ...], value: Any) -> Any:
     """The value at the path below `value`, itself and not a copy. Raises `PathError`."""
     for depth, key in enumerate(keys):
-        if isinstance(value, dict):
-            try:
-                value = value[key]  # pyright: ignore[reportUnknownVariableType]
-            except KeyError:
-                raise PathError(f"no such key '{key}' in {_shown(root, keys, depth)}") from None
-        elif isinstance(value, list):
-            if isinstance(key, str):
-                raise PathError(f"{_shown(root, keys, depth)} is a list: it has no key '{key}'")
-            try:
-                value = value[key]  # pyright: ignore[reportUnknownVariableType]
-            except IndexError:
-                raise PathError(
-                    f"index {key} is outside of the list {_shown(root, keys, depth)}"
-                ) from None
-        else:
-            kind = "null" if value is None else "no object and no list"
-            raise PathError(f"{_shown(root, keys, depth)} is {kind}: it has no '{key}'")
-    return value  # pyright: ignore[reportUnknownVariableType]
+        kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if kind is list and isinstance(key, str):
+            raise PathError(f"{_shown(root, keys, depth)} is a list: it has no key '{key}'")
+        if kind is not dict and kind is not list and not issubclass(kind, Mapping):
+            what = "null" if value is None else "no object and no list"
+            raise PathError(f"{_shown(root, keys, depth)} is {what}: it has no '{key}'")
+        try:
+            value = value[key]
+        except KeyError:
+            raise PathError(f"no such key '{key}' in {_shown(root, keys, depth)}") from None
+        except IndexError:
+            where = _shown(root, keys, depth)
+            raise PathError(f"index {key} is outside of the list {where}") from None
+    return value
 
 
 def _shown(root: str, keys: tuple[str | int, ...], depth: int) -> str:

@@ -1,38 +1,26 @@
-"""One compiled expression and what it may see."""
+"""One compiled expression.
+
+A plain path is walked in Python (`cel_path`), anything else is run by the CEL library, which gets
+the parts of the scope that the expression names and the Python functions that it calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import cel
 
-from orchestrator.domain.cel_functions import implementations
+from orchestrator.domain.cel_functions import SIZE, implementations
 from orchestrator.domain.cel_path import Path, PathError, as_path, walk
 from orchestrator.domain.cel_reasons import compile_reason, run_reason
-from orchestrator.domain.cel_refs import References, references
+from orchestrator.domain.cel_refs import ROOTS, References, references
 from orchestrator.domain.cel_scan import ExpressionError, tokenize
+from orchestrator.domain.cel_scope import Scope, readable, tree
 from orchestrator.domain.cel_values import ValueRefused, to_json
 from orchestrator.domain.jsontypes import Json
 
 _CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """What expressions see. Absent things are None or empty."""
-
-    input: Json = None
-    tasks: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, Mapping[str, Json]])
-    """Task id -> {"output": …, "status": "COMPLETED", "error": {…} | None}."""
-    execution: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    """{"id", "startedAt", "tags"}."""
-    item: Json = None  # inside a map
-    index: int | None = None
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Only given by the worker."""
 
 
 class Expression:
@@ -47,6 +35,7 @@ class Expression:
         "_functions",
         "_path",
         "_program",
+        "_reads",
         "dynamic_tasks",
         "names",
         "secrets",
@@ -65,7 +54,9 @@ class Expression:
         self.secrets = frozenset(found.secrets)
         self._path = path
         self._program = program
-        self._functions = implementations(found.functions)
+        self._reads = [(name, tree(found.paths[name])) for name in self.names if name in ROOTS]
+        called = found.functions | {SIZE} if found.sizes else found.functions
+        self._functions = implementations(called)
 
     @classmethod
     def compile(cls, source: str) -> Expression:
@@ -83,7 +74,7 @@ class Expression:
         if self._path is not None:
             root, keys = self._path
             try:
-                return cast(Json, walk(root, keys, _root(scope, root)))
+                return cast(Json, walk(root, keys, getattr(scope, root)))
             except PathError as error:
                 raise ExpressionError(str(error), source=self.source) from None
         return self._run(scope)
@@ -91,7 +82,7 @@ class Expression:
     def _run(self, scope: Scope) -> Json:
         assert self._program is not None
         try:
-            variables = {name: self._variable(scope, name) for name in self.names if name in _KNOWN}
+            variables = {name: readable(scope, name, keys) for name, keys in self._reads}
             if self._functions:
                 result = self._program.execute(cel.Context(variables, self._functions))
             else:
@@ -104,20 +95,6 @@ class Expression:
                 raise
             reason = run_reason(error, self.source)
         raise ExpressionError(reason, source=self.source)
-
-    def _variable(self, scope: Scope, name: str) -> Any:
-        if name == "tasks" and not self.dynamic_tasks:
-            return {task: scope.tasks[task] for task in self.tasks if task in scope.tasks}
-        if name == "secrets":
-            return {key: scope.secrets[key] for key in self.secrets if key in scope.secrets}
-        return _root(scope, name)
-
-
-_KNOWN: Final = frozenset(Scope.__dataclass_fields__)
-
-
-def _root(scope: Scope, name: str) -> Any:
-    return getattr(scope, name)
 
 
 def is_library_error(error: BaseException) -> bool:
@@ -137,7 +114,7 @@ def _compiled(source: str) -> Expression:
     if path is not None:
         return Expression(source, found, path, None)
     try:
-        program = cel.compile(source)
+        program = cel.compile(_with_own_size(source, found.sizes))
     except BaseException as error:
         if not is_library_error(error):
             raise
@@ -145,3 +122,9 @@ def _compiled(source: str) -> Expression:
     else:
         return Expression(source, found, None, program)
     raise ExpressionError(reason, source=source)
+
+
+def _with_own_size(source: str, offsets: list[int]) -> str:
+    for offset in offsets:
+        source = source[:offset] + SIZE + source[offset + len(SIZE) :]
+    return source

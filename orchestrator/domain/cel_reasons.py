@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from orchestrator.domain.cel_functions import SIZE
 from orchestrator.domain.cel_scan import Token
 
 _PARSE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -51,7 +52,7 @@ def compile_reason(error: BaseException, tokens: list[Token]) -> str:
 
 def run_reason(error: BaseException, source: str) -> str:
     """Why evaluation failed. Holds no value of the data."""
-    text = str(error)
+    text = str(error).replace(SIZE, "size")
     if isinstance(error, KeyError):
         key = str(error.args[0]).strip("'") if error.args else ""
         named = key and re.search(rf"(?<![A-Za-z0-9_]){re.escape(key)}(?![A-Za-z0-9_])", source)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final
 
 from orchestrator.domain import cel_functions as functions
 from orchestrator.domain.cel_scan import KEYWORDS, ExpressionError, Token
 
 MAX_COMPREHENSIONS: Final = 3  # nested; the cost of each is the length of its list
+ROOTS: Final = frozenset({"input", "tasks", "execution", "item", "index", "secrets"})
 TASK_FIELDS: Final = ("output", "status", "error")
 EXECUTION_FIELDS: Final = ("id", "startedAt", "tags")
 
@@ -33,6 +33,12 @@ class References:
     dynamic_tasks: bool = False
     secrets: set[str] = field(default_factory=set[str])
     functions: set[str] = field(default_factory=set[str])
+    paths: dict[str, list[tuple[str, ...]]] = field(
+        default_factory=dict[str, list[tuple[str, ...]]]
+    )
+    """Per root name, the literal keys that follow it where it is used."""
+    sizes: list[int] = field(default_factory=list[int])
+    """Offsets of the calls of `size`."""
 
 
 @dataclass(slots=True)
@@ -73,6 +79,8 @@ class _Walk:
                     self._close(i, self.open.pop())
                 elif text == "," and self.open:
                     self._comma(self.open[-1])
+                elif text == "." and not self._ends_value(i - 1):
+                    raise self._error("a '.' stands where a name or value is needed")
                 pending = None
         return self.found
 
@@ -99,13 +107,14 @@ class _Walk:
         count = bracket.receiver + (0 if bracket.empty else bracket.commas + (not trailing))
         least, most = bracket.limits
         if not least <= count <= most:
-            given = count - bracket.receiver
-            wanted = f"{least - bracket.receiver}"
-            if most > least:
+            least, given = least - bracket.receiver, count - bracket.receiver
+            wanted = f"{least}"
+            if most != bracket.receiver + least:
                 wanted = (
-                    f"at least {wanted}" if most > 9 else f"{wanted} to {most - bracket.receiver}"
+                    f"at least {least}" if most > 9 else f"{least} to {most - bracket.receiver}"
                 )
-            raise self._error(f"{bracket.call}() takes {wanted} arguments here, not {given}")
+            noun = "argument" if wanted == "1" else "arguments"
+            raise self._error(f"{bracket.call}() takes {wanted} {noun} here, not {given}")
 
     # --- names ---
 
@@ -119,12 +128,14 @@ class _Walk:
                 raise self._error(f"'{text}' cannot follow a dot: write ['{text}']")
             return self._method(i, text) if called else None
         if called:
-            return self._call(text, text, functions.GLOBAL_ONLY | functions.EITHER, 0)
+            return self._call(i, text, functions.GLOBAL_ONLY | functions.EITHER, 0)
         if self.bound[text] or text in functions.TYPE_NAMES:
             return None
         if text in functions.NAMESPACES and self._is(i + 1, ".") and self._is(i + 3, "("):
             return None  # the call itself is found at the name after the dot
+        self._refuse_unknown_hyphen(i, text)
         self.found.names.add(text)
+        self.found.paths.setdefault(text, []).append(self._keys(i + 1))
         if text == "tasks":
             self._task(i)
         elif text == "secrets":
@@ -139,10 +150,10 @@ class _Walk:
         owner = self._text(i - 2)
         is_root = self._kind(i - 2) == "name" and not self._is(i - 3, ".")
         if is_root and owner in functions.NAMESPACES and not self.bound[owner]:
-            return self._call(f"{owner}.{text}", f"{owner}.{text}", functions.QUALIFIED, 0)
+            return self._call(i, f"{owner}.{text}", functions.QUALIFIED, 0)
         if text in functions.MACROS:
             return self._macro(i, text)
-        return self._call(text, text, functions.METHOD_ONLY | functions.EITHER, 1)
+        return self._call(i, text, functions.METHOD_ONLY | functions.EITHER, 1)
 
     def _macro(self, i: int, text: str) -> _Bracket:
         if self._kind(i + 2) != "name" or not self._is(i + 3, ","):
@@ -156,13 +167,15 @@ class _Walk:
         )
 
     def _call(
-        self, shown: str, name: str, known: dict[str, functions.Arity], receiver: int
+        self, i: int, name: str, known: dict[str, functions.Arity], receiver: int
     ) -> _Bracket:
         limits = known.get(name)
         if limits is None:
-            raise self._error(_unknown_function(shown, receiver))
+            raise self._error(functions.unknown(name, receiver))
         self.found.functions.add(name)
-        return _Bracket(call=shown, limits=limits, receiver=receiver)
+        if name == "size":
+            self.found.sizes.append(self.tokens[i].start)
+        return _Bracket(call=name, limits=limits, receiver=receiver)
 
     # --- references ---
 
@@ -173,6 +186,8 @@ class _Walk:
             raise self._error(f"write tasks['{number.group(1)}'].output")
         key, after = self._selector(i + 1)
         if key is None:
+            if self._is(i + 1, "[") and self._kind(i + 2) == "string" and self._is(i + 3, "]"):
+                raise self._error("write the id of a task without escapes")
             self.found.dynamic_tasks = True
             return
         self.found.tasks.add(key)
@@ -201,6 +216,23 @@ class _Walk:
                 f"write {root}['{found.group()}']{suffix}"
             )
 
+    def _refuse_unknown_hyphen(self, i: int, text: str) -> None:
+        """`input.order-id`: `id` is no name that could be subtracted, so a key is meant."""
+        if text in ROOTS or not (self._is(i - 1, "-") and self._is(i - 3, ".")):
+            return
+        before, minus, token = self.tokens[i - 2], self.tokens[i - 1], self.tokens[i]
+        if before.kind == "name" and before.end == minus.start and minus.end == token.start:
+            key = f"{before.text}-{text}"
+            raise self._error(f"'{key}' would be a subtraction: write ['{key}'] instead of .{key}")
+
+    def _keys(self, i: int) -> tuple[str, ...]:
+        keys: list[str] = []
+        key, i = self._selector(i)
+        while key is not None:
+            keys.append(key)
+            key, i = self._selector(i)
+        return tuple(keys)
+
     def _selector(self, i: int) -> tuple[str | None, int]:
         """The literal key selected at token `i` (`.name` or `['name']`) and the index of the
         token after it; no key if it is none, or only known at run time."""
@@ -211,6 +243,10 @@ class _Walk:
         return None, i
 
     # --- tokens ---
+
+    def _ends_value(self, i: int) -> bool:
+        kind, text = self._kind(i), self._text(i)
+        return text in (")", "]", "}") if kind == "op" else kind != "" and text != "in"
 
     def _kind(self, i: int) -> str:
         return self.tokens[i].kind if 0 <= i < len(self.tokens) else ""
@@ -244,26 +280,5 @@ def string_value(literal: str) -> str | None:
     return body[width:-width]
 
 
-def nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
-    """`; did you mean 'x'?` or nothing."""
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else ""
-
-
 def _no_such(owner: str, key: str, known: tuple[str, ...]) -> str:
-    return f"{owner} has no '{key}', only {', '.join(known)}{nearest(key, known)}"
-
-
-def _unknown_function(name: str, receiver: int) -> str:
-    if receiver and name in functions.GLOBAL_ONLY:
-        return f"{name} is no method: write {name}(x)"
-    if not receiver and (name in functions.METHOD_ONLY or name in functions.MACROS):
-        return f"{name} is a method: write x.{name}(…)"
-    known = [
-        *functions.GLOBAL_ONLY,
-        *functions.METHOD_ONLY,
-        *functions.EITHER,
-        *functions.QUALIFIED,
-        *functions.MACROS,
-    ]
-    return f"there is no function '{name}'{nearest(name, known)}"
+    return f"{owner} has no '{key}', only {', '.join(known)}{functions.nearest(key, known)}"

@@ -3,7 +3,7 @@
 The CEL library parses and evaluates, but it cannot say where `${…}` ends inside text (an expression
 may hold strings and map literals with braces), and its list of variables mixes macro variables with
 real names. Without this file, braces inside strings would cut expressions in two. It also refuses
-what the parser must not be trusted with: sources over 4 KiB and brackets nested over 64 deep.
+what the parser must not be trusted with: sources over 4 KiB and trees that are too deep.
 
 Token rules: the lexical grammar of the CEL specification (google/cel-spec, doc/langdef.md).
 """
@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 
 MAX_SOURCE_BYTES: Final = 4096  # of one expression, UTF-8
 MAX_BRACKET_DEPTH: Final = 64
-MAX_PREFIX_RUN: Final = 64  # consecutive `-` and `!`: more is never meant
+MAX_CHAIN: Final = 256
+"""Operations on one branch of the syntax tree (`1+1+1…`, `a.b.c…`). The library parses, evaluates
+and frees trees recursively: 2,000 of them end the process on a thread with a stack of 1 MiB."""
 
 KEYWORDS: Final = frozenset({"true", "false", "null", "in"})
 """Words that the grammar takes, so that they cannot be names, not even after a dot."""
@@ -113,47 +115,52 @@ def find_end(text: str, start: int) -> int:
 def _scan(text: str, start: int, *, inner: bool) -> tuple[list[Token], int]:
     tokens: list[Token] = []
     open_brackets: list[str] = []
-    prefixes = 0
+    chains = [0]  # per open bracket: operations since its start or its last comma
+    chain = 0  # their sum: no branch of the syntax tree is deeper
     match = _TOKEN.match
     position, size = start, len(text)
     while position < size:
         found = match(text, position)
         if found is None:
             raise _unreadable(text, start, position)
-        kind = found.lastgroup or ""
-        end = found.end()
-        if kind != "skip":
-            word = found.group()
-            prefixes = prefixes + 1 if word in ("-", "!") else 0
-            if prefixes > MAX_PREFIX_RUN:
-                raise ExpressionError(
-                    f"more than {MAX_PREFIX_RUN} signs in a row", source=_excerpt(text, start)
-                )
+        kind, word, end = found.lastgroup or "", found.group(), found.end()
+        if kind == "op":
+            if word == "}" and not open_brackets:
+                return tokens, position
+            if word == ",":
+                chain -= chains[-1]
+                chains[-1] = 0
+            elif word not in ")]}":
+                chain += 1
+                chains[-1] += 1
             if word in _CLOSER:
                 open_brackets.append(word)
-                if len(open_brackets) > MAX_BRACKET_DEPTH:
-                    raise ExpressionError(
-                        f"brackets are nested more than {MAX_BRACKET_DEPTH} deep",
-                        source=_excerpt(text, start),
+                chains.append(0)
+            elif word in ")]}":
+                if not open_brackets:
+                    raise _fault(
+                        f"'{word}' at {_place(text, start, position)} closes nothing", text, start
                     )
-            elif word in (")", "]", "}") and kind == "op":
-                if not open_brackets and word == "}":
-                    return tokens, position
-                if not open_brackets or _CLOSER[open_brackets.pop()] != word:
-                    raise ExpressionError(
-                        f"'{word}' at {_place(text, start, position)} closes nothing",
-                        source=_excerpt(text, start),
+                opener = open_brackets.pop()
+                chain -= chains.pop()
+                if _CLOSER[opener] != word:
+                    place = _place(text, start, position)
+                    raise _fault(
+                        f"'{word}' at {place} comes before '{opener}' is closed", text, start
                     )
+            if chain > MAX_CHAIN:
+                raise _fault(
+                    f"more than {MAX_CHAIN} operations in one chain; split it", text, start
+                )
+            if len(open_brackets) > MAX_BRACKET_DEPTH:
+                raise _fault(f"brackets are nested more than {MAX_BRACKET_DEPTH} deep", text, start)
+        if kind != "skip":
             tokens.append(Token(kind, word, position, end))
         position = end
     if open_brackets:
-        raise ExpressionError(
-            f"'{open_brackets[-1]}' is never closed", source=_excerpt(text, start)
-        )
+        raise _fault(f"'{open_brackets[-1]}' is never closed", text, start)
     if inner:
-        raise ExpressionError(
-            "'${' is never closed; write $${ for a literal ${", source=_excerpt(text, start)
-        )
+        raise _fault("'${' is never closed; write $${ for a literal ${", text, start)
     return tokens, size
 
 
@@ -161,7 +168,7 @@ def _unreadable(text: str, start: int, position: int) -> ExpressionError:
     char = text[position]
     hint = _HINTS.get(char)
     reason = f"{char!r} at {_place(text, start, position)} cannot be read"
-    return ExpressionError(f"{reason}: {hint}" if hint else reason, source=_excerpt(text, start))
+    return _fault(f"{reason}: {hint}" if hint else reason, text, start)
 
 
 def _place(text: str, start: int, position: int) -> str:
@@ -170,7 +177,7 @@ def _place(text: str, start: int, position: int) -> str:
     return f"column {column}" if line == 1 else f"line {line}, column {column}"
 
 
-def _excerpt(text: str, start: int) -> str:
-    """What stands from `start`, shortened: the end of a broken expression is not known."""
+def _fault(reason: str, text: str, start: int) -> ExpressionError:
+    """With what stands from `start`, shortened: the end of a broken expression is not known."""
     rest = text[start : start + 201].strip()
-    return rest if len(rest) <= 200 else rest[:200] + "…"
+    return ExpressionError(reason, source=rest if len(rest) <= 200 else rest[:200] + "…")

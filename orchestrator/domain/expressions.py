@@ -6,8 +6,9 @@ they see. The parts live in `cel_*.py` and `templates.py`.
 
 from __future__ import annotations
 
-from orchestrator.domain.cel_program import Expression, Scope
+from orchestrator.domain.cel_program import Expression
 from orchestrator.domain.cel_scan import ExpressionError
+from orchestrator.domain.cel_scope import Scope
 from orchestrator.domain.templates import Template, TemplateError
 
 __all__ = ["Expression", "ExpressionError", "Scope", "Template", "TemplateError"]

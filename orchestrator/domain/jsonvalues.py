@@ -12,8 +12,13 @@ surrogates become U+FFFD (UTF-8 cannot hold them); NUL is kept; nesting is at mo
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Iterable
+from enum import Enum
+from math import isfinite
 from typing import Any, Final, cast
+from uuid import UUID
 
 import orjson
 
@@ -25,7 +30,8 @@ INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_BIG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_DIGITS_TO_ZERO: Final = bytes(48 if 48 <= code <= 57 else code for code in range(256))
+_NINETEEN: Final = b"0" * 19
 _OPTIONS: Final = (
     orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
@@ -54,75 +60,164 @@ def child_path(path: str, key: str | int) -> str:
 
 
 def check_json(value: object) -> Json:
-    """`value` as JSON: a new value, tuples as lists, lone surrogates replaced.
+    """`value` as JSON: a new value, tuples as lists, enum members as their values, UUIDs as text
+    (orjson takes these two as well), lone surrogates replaced.
 
     Raises `NotJson` with the path of the first fault.
     """
-    return _check(value, "$", [])
+    try:
+        return _check(value, [])
+    except _Fault as fault:
+        path = "$"
+        for key in reversed(fault.keys):
+            path = child_path(path, key)
+        raise NotJson(path, fault.reason) from None
 
 
-def _check(value: object, path: str, above: list[int]) -> Json:
+class _Fault(Exception):
+    """A fault on its way up; each level adds its key, so that the usual path builds no texts."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.keys: list[str | int] = []
+
+
+def _check(value: object, above: list[int]) -> Json:
+    if isinstance(value, Enum):
+        value = value.value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return scrub(str(value))
+        return _text(value)
     if isinstance(value, int):
         if not INT_MIN <= value <= INT_MAX:
-            raise NotJson(path, "the integer does not fit in 64 bits; send it as text")
+            raise _Fault("the integer does not fit in 64 bits; send it as text")
         return int(value)
     if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise NotJson(path, "NaN and Infinity are not JSON; use null or text")
+        if not isfinite(value):
+            raise _Fault("NaN and Infinity are not JSON; use null or text")
         return float(value)
+    if isinstance(value, UUID):
+        return str(value)
     if not isinstance(value, dict | list | tuple):
-        raise NotJson(path, f"a value of type {type(value).__name__} is not JSON")
+        raise _Fault(f"a value of type {type(value).__name__} is not JSON")
     container = cast("dict[Any, Any] | list[Any] | tuple[Any, ...]", value)
     if id(container) in above:
-        raise NotJson(path, "the value contains itself")
+        raise _Fault("the value contains itself")
     if len(above) >= MAX_DEPTH:
-        raise NotJson(path, f"values are nested more than {MAX_DEPTH} deep")
+        raise _Fault(f"values are nested more than {MAX_DEPTH} deep")
     above.append(id(container))
-    result: Json
-    if isinstance(container, dict):
-        checked: dict[str, Json] = {}
-        for key, inner in container.items():
-            if not isinstance(key, str):
-                raise NotJson(path, f"a key of type {type(key).__name__} is not text")
-            name = scrub(str(key))
-            if name in checked:
-                raise NotJson(path, "two keys are the same once lone surrogates are replaced")
-            checked[name] = _check(inner, child_path(path, key), above)
-        result = checked
-    else:
-        result = [_check(inner, child_path(path, i), above) for i, inner in enumerate(container)]
-    above.pop()
-    return result
+    at: str | int | None = None  # None: the fault is a key, and the container's own
+    try:
+        if isinstance(container, dict):
+            fields: dict[str, Json] = {}
+            for key, inner in container.items():
+                at = None
+                at = _key(key, fields)
+                fields[at] = _check(inner, above)
+            return fields
+        items: list[Json] = []
+        for position, inner in enumerate(container):
+            at = position
+            items.append(_check(inner, above))
+        return items
+    except _Fault as fault:
+        if at is not None:
+            fault.keys.append(at)
+        raise
+    finally:
+        above.pop()
+
+
+def _key(key: object, taken: dict[str, Json]) -> str:
+    if not isinstance(key, str):
+        raise _Fault(f"a key of type {type(key).__name__} is not text")
+    name = _text(key)
+    if name in taken:
+        raise _Fault("two keys are the same once lone surrogates are replaced")
+    return name
+
+
+def _text(value: str) -> str:
+    # A subclass may print itself otherwise (str enums do): take the characters.
+    plain = value if type(value) is str else str.__str__(value)
+    return plain if plain.isascii() else scrub(plain)
 
 
 def dumps(value: object) -> bytes:
     """JSON text of `value`, compact, UTF-8. The same rules as `check_json`.
 
-    Raises `NotJson`. The happy path is one pass of orjson; the slow check runs only if orjson
-    refuses, or if the text shows what orjson hides: `null` (NaN is written so) or 19 digits in a
-    row (orjson goes on to 2^64).
+    Raises `NotJson`. The usual path is one pass of orjson and three searches of its text; the
+    value itself is only looked at where the text cannot tell: it has `null` (orjson writes NaN so),
+    19 digits in a row (orjson goes on to 2^64), or more than 128 brackets (they might be nested).
     """
     try:
         text = orjson.dumps(value, option=_OPTIONS)
-    except (TypeError, RecursionError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return orjson.dumps(check_json(value), option=_OPTIONS)
-    if b"null" in text or _BIG_NUMBER.search(text) or _deep(text):
+    if (_doubtful(text) or b"null" in text) and _suspect(value):
         return orjson.dumps(check_json(value), option=_OPTIONS)
     return text
 
 
-def _deep(text: bytes) -> bool:
-    """Whether the text may be nested over the limit: a cheap upper bound."""
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+def _doubtful(text: bytes) -> bool:
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+        return True
+    return _NINETEEN in text.translate(_DIGITS_TO_ZERO)
+
+
+def _suspect(value: object) -> bool:
+    """Whether `check_json` must look: level by level, as fast as Python can."""
+    level: list[Iterable[Any]] = [(value,)]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Iterable[Any]] = []
+        for container in level:
+            for item in container:
+                kind = type(item)  # pyright: ignore[reportUnknownVariableType]
+                if kind is str or item is None or kind is bool:
+                    continue
+                if kind is int:
+                    if not INT_MIN <= item <= INT_MAX:
+                        return True
+                elif kind is float:
+                    if not isfinite(item):
+                        return True
+                elif kind is dict:
+                    below.append(item.values())
+                elif kind is list or kind is tuple:
+                    below.append(item)
+                else:
+                    return True
+        if not below:
+            return False
+        level = below
+    return True
 
 
 def loads(data: bytes | str) -> Json:
-    """The value of JSON text. Raises `ValueError` for text that is no JSON."""
+    """The value of JSON text that we wrote. Raises `ValueError` for text that is no JSON.
+
+    For text from outside use `parse`: this goes beyond 64 bits and 128 levels.
+    """
     return cast(Json, orjson.loads(data))
+
+
+def parse(data: bytes | str) -> Json:
+    """The value of JSON text from outside.
+
+    Raises `NotJson` (with the path) for integers beyond 64 bits and nesting over 128, which are
+    valid JSON that we do not take, and otherwise `ValueError`: bare NaN, a lone surrogate, bytes
+    that are no UTF-8, no JSON at all, or nested beyond what any parser here reads.
+    """
+    value = orjson.loads(data)
+    if _doubtful(data if isinstance(data, bytes) else data.encode()):
+        # orjson turns integers beyond 2^64 into doubles: ask a parser that keeps them.
+        try:
+            check_json(json.loads(data))
+        except RecursionError:
+            raise NotJson("$", f"values are nested more than {MAX_DEPTH} deep") from None
+    return cast(Json, value)
 
 
 def canonical(value: Json) -> bytes:

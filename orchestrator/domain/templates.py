@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias, cast
 
-from orchestrator.domain.cel_program import Expression, Scope
+from orchestrator.domain.cel_program import Expression
 from orchestrator.domain.cel_scan import ExpressionError, find_end
+from orchestrator.domain.cel_scope import Scope
 from orchestrator.domain.cel_values import to_text
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import MAX_DEPTH, child_path
