@@ -1,7 +1,7 @@
 """Long CPU work of async activities, taken off the event loop.
 
-Checking 33 MiB of JSON takes about 5 s in Python. On the loop that would stop everything else,
-the renewal of leases first of all; in a thread the loop gets its turn every few milliseconds.
+Checking 33 MiB of JSON takes more than a second in Python. On the loop that would stop everything
+else, the renewal of leases first of all; in a thread the loop gets its turn every few milliseconds.
 """
 
 from __future__ import annotations

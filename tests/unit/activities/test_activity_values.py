@@ -136,7 +136,7 @@ async def test_activity_without_parameters_ignores_its_input() -> None:
         ({"a": [1, {"b": math.inf}]}, "$.a[1].b: "),
         ({1, 2}, "$: "),
         ({"when": dt.date(2027, 1, 1)}, "$.when: "),
-        ({"key": UUID(int=1)}, "$.key: "),
+        ({"price": Decimal("1.5")}, "$.price: "),
         ({1: "x"}, "$: "),
         ({"n": 2**63}, "$.n: "),
         (b"bytes", "$: "),
