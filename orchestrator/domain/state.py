@@ -17,29 +17,34 @@ from orchestrator.domain.status import ExecutionStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapState:
-    """Progress of one map task. `items` holds one status code per item (the codes of
-    `status.Code`); the counts are derived from it and kept so that the execution document can
-    show progress without the chunks."""
-
-    items: bytes
-    queued: int = 0  # dispatched, not settled
-    completed: int = 0
-    failed: int = 0  # dead-lettered
-
-    @property
-    def count(self) -> int:
-        """Number of items."""
-        return len(self.items)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRecord:
     """The failure that decides the execution's fate: the first one that counted."""
 
     failure: Failure
     task: str = ""  # empty: the execution itself (timeout, output expression)
     index: int | None = None  # map item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapState:
+    """Progress of one map task. `items` holds one status code per item (the codes of
+    `status.Code`); the counts are derived from it and kept so that the execution document can
+    show progress without the chunks. `items` is empty when the chunks were not loaded: nothing
+    may happen to such a map then."""
+
+    items: bytes
+    count: int  # number of items
+    queued: int = 0  # dispatched, not settled
+    completed: int = 0
+    failed: int = 0  # dead-lettered
+    cancelled: int = 0
+    failure: FailureRecord | None = None  # the first failed item; becomes the map's own cause
+
+    @property
+    def next(self) -> int:
+        """Index of the first item that was never dispatched (items go out in order); `count` if
+        all were. Only meaningful while the map is WAITING."""
+        return self.queued + self.completed + self.failed + self.cancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,4 +99,22 @@ MAX_BODY_BYTES: Final = 1024 * 1024  # an HTTP request body
 MAX_TASKS: Final = 10_000
 MAX_MAP_ITEMS: Final = 10_000
 MAP_CHUNK_ITEMS: Final = 500
+MAX_MAPS: Final = 60  # map tasks in one definition
 MAX_ERROR_BYTES: Final = 16 * 1024
+
+
+# --- how long things may run ----------------------------------------------------------------------
+# Three limits that only work in this order; `host.json` repeats the last two, and a test compares.
+
+MAX_ACTIVITY_TIMEOUT_MS: Final = 30 * 60 * 1000
+"""The longest `timeout` of one attempt that a definition may name for work in a worker."""
+MAX_LOCK_RENEWAL_SECONDS: Final = 35 * 60
+"""How long the host renews the lock of a single message: beyond the longest attempt, or the broker
+would deliver a running task again."""
+FUNCTION_TIMEOUT_SECONDS: Final = 40 * 60
+"""When the host ends a function: beyond the renewal, so that a hung function loses its lock first
+and the message is somebody else's before the host steps in."""
+MAX_ORCHESTRATION_BATCH: Final = 32
+"""Messages in one orchestration batch: small, because batches get no lock renewal."""
+MAX_CONCURRENT_TASKS: Final = 64
+"""Single messages that one worker process runs at once."""

@@ -1,0 +1,141 @@
+"""From a typed `Query` to one SQL statement that uses an index.
+
+Values travel as parameters only; the text depends on the query's shape alone. Which index is used
+is said here (`INDEXED BY`) and not left to the planner: without statistics it guesses, and a wrong
+guess reads every document of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from orchestrator.adapters.document_rules import MAX_INT, check_partition
+from orchestrator.adapters.local.sqlite_schema import ALIVE, COLUMN_OF
+from orchestrator.domain.topology import ContainerSpec
+from orchestrator.ports import BadDocument, Partition, Query, Where
+
+_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
+
+
+def partition_text(partition: Partition) -> str:
+    """The `pk` column: each value followed by U+0000, which no value contains."""
+    return "".join([f"{value}\0" for value in partition])
+
+
+def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, list[Any]]:
+    """SQL giving (id, lsn, body), and its parameters. Raises `BadDocument` for a partition, field
+    or value that no document can have, `ValueError` for a limit below 1."""
+    if query.limit < 1:
+        raise ValueError(f"limit {query.limit}: at least 1")
+    terms: list[str] = []
+    values: list[Any] = []
+    partition = query.partition or ()
+    check_partition(spec, partition, prefix=True)
+    whole = len(partition) == len(spec.partition)
+    tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
+    if whole:
+        terms.append("pk = ?")
+        values.append(partition_text(partition))
+    elif len(partition) == 1 and spec.partition[0] == "tenantId":
+        # The column and not a range of pk, so that the index by creation time applies.
+        terms.append("tenant_id = ?")
+        values.append(partition[0])
+        tenant = True
+    elif partition:
+        prefix = partition_text(partition)
+        terms.append("pk >= ? AND pk < ?")
+        values += [prefix, prefix[:-1] + "\x01"]
+    for where in query.where:
+        _add_filter(terms, values, where)
+    order, order_values = _expression(query.order_by)
+    if query.order_by != "id":
+        terms.append(f"{order} IS NOT NULL")
+        values += order_values
+        if query.order_by not in COLUMN_OF:
+            terms.append("json_type(body, ?) IN ('text', 'integer', 'real')")
+            values += order_values
+    if query.after is not None:
+        for part in query.after:
+            _check_value(part)
+        sign = "<" if query.descending else ">"
+        if query.order_by == "id":
+            terms.append(f"id {sign} ?")
+            values.append(query.after[1])
+        else:
+            terms.append(f"({order}, id) {sign} (?, ?)")
+            values += [*order_values, *query.after]
+    terms.append(ALIVE)
+    values.append(now)
+    way = "DESC" if query.descending else "ASC"
+    ordering = f"id {way}" if query.order_by == "id" else f"{order} {way}, id {way}"
+    if query.order_by != "id":
+        values += order_values
+    values.append(query.limit)
+    index = _index(spec, query, whole=whole, tenant=tenant)
+    return (
+        f"SELECT id, lsn, body FROM docs_{spec.name} {index} WHERE {' AND '.join(terms)} "
+        f"ORDER BY {ordering} LIMIT ?",
+        values,
+    )
+
+
+def _index(spec: ContainerSpec, query: Query, *, whole: bool, tenant: bool) -> str:
+    table = f"docs_{spec.name}"
+    if whole:
+        return f"INDEXED BY {table}_key"
+    if query.order_by == "sweepAt":
+        return f"INDEXED BY {table}_sweep"
+    if query.order_by == "createdAt" and tenant:
+        return f"INDEXED BY {table}_created"
+    return ""
+
+
+def _expression(field: str) -> tuple[str, list[Any]]:
+    """The SQL for a body property, and its parameters."""
+    column = COLUMN_OF.get(field)
+    if column is not None:
+        return column, []
+    if not _FIELD.match(field):
+        raise BadDocument(f"not a property that can be queried: {field!r:.80}")
+    return "json_extract(body, ?)", [f'$."{field}"']
+
+
+def _check_value(value: object) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadDocument(f"not valid Unicode: {value!r:.80}") from None
+    elif not isinstance(value, int) or not -MAX_INT - 1 <= value <= MAX_INT:
+        raise BadDocument(f"queries compare with text, 64-bit integers and booleans: {value!r:.80}")
+
+
+def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
+    """As in Cosmos, values of another type never match: SQLite would call every number smaller
+    than every text, and true equal to 1."""
+    _check_value(where.value)
+    if where.op not in _OPERATORS:
+        raise BadDocument(f"no such comparison: {where.op!r:.80}")
+    if isinstance(where.value, bool):
+        if not _FIELD.match(where.field):
+            raise BadDocument(f"not a property that can be queried: {where.field!r:.80}")
+        path = f'$."{where.field}"'
+        terms.append(
+            f"json_type(body, ?) IN ('true', 'false') AND json_extract(body, ?) {where.op} ?"
+        )
+        values += [path, path, where.value]
+        return
+    expression, parameters = _expression(where.field)
+    terms.append(f"{expression} {where.op} ?")
+    values += [*parameters, where.value]
+    text = isinstance(where.value, str)
+    if where.field in COLUMN_OF:
+        if where.op != "=":  # equality compares types too
+            kinds = "= 'text'" if text else "IN ('integer', 'real')"
+            terms.append(f"typeof({expression}) {kinds}")
+    else:
+        kinds = "= 'text'" if text else "IN ('integer', 'real')"
+        terms.append(f"json_type(body, ?) {kinds}")
+        values += parameters

@@ -1,0 +1,73 @@
+"""The one place that builds the graph of objects: settings in, `Engine` out.
+
+Tests call it too, with fakes for some ports, so that the wiring itself is tested.
+"""
+
+from __future__ import annotations
+
+from orchestrator.adapters.local.env_secrets import EnvSecrets
+from orchestrator.adapters.local.file_payloads import FilePayloads
+from orchestrator.adapters.local.sqlite_broker import SqliteBroker
+from orchestrator.adapters.local.sqlite_store import SqliteStore
+from orchestrator.adapters.local.system import SystemClock, SystemIds
+from orchestrator.engine.core import Engine, Tunables
+from orchestrator.ports import (
+    ActivityRunner,
+    Clock,
+    DocumentStore,
+    Ids,
+    PayloadStore,
+    Secrets,
+    Transport,
+)
+from orchestrator.settings import Settings
+
+STORE_FILE = "weft.db"
+BROKER_FILE = "broker.db"
+PAYLOADS_FOLDER = "payloads"
+
+
+async def build(
+    settings: Settings,
+    *,
+    store: DocumentStore | None = None,
+    transport: Transport | None = None,
+    payloads: PayloadStore | None = None,
+    secrets: Secrets | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    activities: ActivityRunner | None = None,
+) -> Engine:
+    """An engine on the running event loop; every port that is not given comes from the settings.
+    `await engine.close()` releases all of them. Raises `OSError` or `StoreError` if the data
+    directory cannot be used."""
+    clock = clock or SystemClock()
+    folder = settings.data_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    if store is None:
+        store = SqliteStore(folder / STORE_FILE, clock=clock)
+        await store.open()
+    if transport is None:
+        transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
+        await transport.open()
+    if activities is None:
+        # Imported here: importing the users' activities is slow and may fail; only this needs it.
+        from activities.runner import default_runner
+
+        activities = default_runner()
+    return Engine(
+        store=store,
+        transport=transport,
+        payloads=payloads or FilePayloads(folder / PAYLOADS_FOLDER),
+        secrets=secrets or EnvSecrets(file=settings.secrets_file),
+        activities=activities,
+        clock=clock,
+        ids=ids or SystemIds(),
+        worker=settings.worker_name,
+        tunables=Tunables(
+            lease_ms=settings.lease_ms,
+            silence_ms=settings.silence_ms,
+            outbox_grace_ms=settings.outbox_grace_ms,
+            retry_grace_ms=settings.retry_grace_ms,
+        ),
+    )

@@ -1,0 +1,179 @@
+"""A definition to the `Workflow` that is run: ids become positions, texts become programs, and
+every policy field that was left out gets its value (task, then the definition's `defaults`, then
+the platform's), one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import ValidationError
+
+from orchestrator.domain import defaults as platform
+from orchestrator.domain.definition import (
+    Attempted,
+    Defaults,
+    Definition,
+    Do,
+    MapTask,
+    Retry,
+    Task,
+    WaitDo,
+)
+from orchestrator.domain.durations import MAX_DURATION_MS
+from orchestrator.domain.errors import InvalidError
+from orchestrator.domain.expressions import Expression, Template
+from orchestrator.domain.faults import translate
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.references import WORK_SITES
+from orchestrator.domain.support import TYPES as LATER_TYPES
+from orchestrator.domain.validation import Validated, read_tasks
+from orchestrator.domain.workflow import (
+    Jitter,
+    OnFailure,
+    RetryPolicy,
+    RunWhen,
+    TaskSpec,
+    TaskType,
+    Workflow,
+)
+
+
+def compile_workflow(validated: Validated) -> Workflow:
+    """The workflow of a definition that passed `validate`."""
+    definition, raw = validated.definition, validated.raw
+    index = {task_id: position for position, task_id in enumerate(definition.tasks)}
+    raw_tasks = cast("Mapping[str, Mapping[str, Json]]", raw["tasks"])
+    compiler = _Compiler(definition.defaults or Defaults(), index)
+    tasks = tuple(
+        compiler.task(task_id, task, raw_tasks[task_id])
+        for task_id, task in definition.tasks.items()
+    )
+    successors: list[list[int]] = [[] for _ in tasks]
+    for position, task in enumerate(tasks):
+        for need in task.needs:
+            successors[need].append(position)
+    return Workflow(
+        name=definition.name,
+        tasks=tasks,
+        index=index,
+        successors=tuple(map(tuple, successors)),
+        on_failure=OnFailure(definition.on_failure),
+        timeout_ms=definition.timeout,
+        # A null output is the same as none: the execution's output is null.
+        output=None if definition.output is None else Template.compile(definition.output),
+        input_schema=definition.input,
+    )
+
+
+def load_workflow(raw: Json) -> Workflow:
+    """The workflow of a definition that was validated when it was published: no checks but those
+    of the single values. Raises `InvalidError` if it was not."""
+    if not isinstance(raw, dict):
+        raise InvalidError("a definition must be an object")
+    tasks = read_tasks(raw.get("tasks"))
+    whole: dict[str, Json] = {**raw, "tasks": tasks.by_key}
+    try:
+        definition = Definition.model_validate(whole)
+    except ValidationError as error:
+        details = translate(error, tasks.paths, Nearest())
+        raise InvalidError("the stored definition is not valid", details=details) from None
+    return compile_workflow(Validated(definition, whole))
+
+
+def retry_policy(*layers: Retry | None) -> RetryPolicy:
+    """The policy of `layers`, the first one that has a field wins; the platform's values last."""
+    merged: dict[str, object] = {}
+    for layer in layers:
+        if layer is not None:
+            for name in Retry.model_fields:
+                if name not in merged and (value := getattr(layer, name)) is not None:
+                    merged[name] = value
+    retry = Retry.model_construct(None, **merged)
+    initial = retry.initial_interval or platform.DEFAULT_INITIAL_INTERVAL_MS
+    return RetryPolicy(
+        max_attempts=retry.max_attempts or platform.DEFAULT_MAX_ATTEMPTS,
+        initial_interval_ms=initial,
+        backoff_coefficient=retry.backoff_coefficient or platform.DEFAULT_BACKOFF_COEFFICIENT,
+        max_interval_ms=max(initial, retry.max_interval or platform.DEFAULT_MAX_INTERVAL_MS),
+        jitter=Jitter(retry.jitter) if retry.jitter else platform.DEFAULT_JITTER,
+        retryable=None if retry.retryable is None else frozenset(retry.retryable),
+        non_retryable=frozenset(retry.non_retryable or ()),
+    )
+
+
+class _Compiler:
+    """Compiles the tasks of one definition."""
+
+    def __init__(self, defaults: Defaults, index: Mapping[str, int]) -> None:
+        self._defaults = defaults
+        self._index = index
+        self._default_retry = retry_policy(defaults.retry)
+
+    def task(self, task_id: str, task: Task, raw: Mapping[str, Json]) -> TaskSpec:
+        """One task. A map's own `timeout` and `retry` are what its `do` falls back to."""
+        spec = self._work(task_id, task, raw)
+        items: Template | None = None
+        do: TaskSpec | None = None
+        max_concurrency = 0
+        if isinstance(task, MapTask):
+            items = Template.compile(task.items)
+            do = self._work(task_id, task.do, cast("Mapping[str, Json]", raw["do"]), task)
+            max_concurrency = task.max_concurrency or 0
+        return dataclasses.replace(
+            spec,
+            needs=tuple([self._index[need] for need in task.needs]),
+            run_when=RunWhen(task.run_when),
+            when=_condition(task.when),
+            continue_on_error=task.continue_on_error,
+            items=items,
+            do=do,
+            max_concurrency=max_concurrency,
+        )
+
+    def _work(
+        self, task_id: str, task: Task | Do, raw: Mapping[str, Json], outer: MapTask | None = None
+    ) -> TaskSpec:
+        # A default meant for attempts must not end the wait for a person or for a child.
+        fallback = MAX_DURATION_MS
+        if isinstance(task, Attempted):
+            fallback = self._defaults.timeout or platform.DEFAULT_TIMEOUT_MS
+        timeout = None if isinstance(task, WaitDo) else task.timeout
+        own_retry = None if isinstance(task, WaitDo) else task.retry
+        retry = self._default_retry
+        if outer is not None:
+            timeout = timeout or outer.timeout
+        if own_retry is not None or (outer is not None and outer.retry is not None):
+            outer_retry = None if outer is None else outer.retry
+            retry = retry_policy(own_retry, outer_retry, self._defaults.retry)
+        template: Template | None = None
+        if task.type in WORK_SITES and task.type != "wait":
+            # As written: a model would fill in fields that the user left out.
+            template = Template.compile(raw.get(WORK_SITES[task.type][0]))
+        return TaskSpec(
+            id=task_id,
+            type=TaskType(task.type),
+            timeout_ms=timeout or fallback,
+            retry=retry,
+            activity=task.activity if task.type == "activity" else "",
+            template=template,
+            duration_ms=task.duration if task.type == "wait" else None,
+            until=_until(task) if task.type == "wait" else None,
+            raw=raw if task.type in LATER_TYPES else None,
+        )
+
+
+def _until(task: WaitDo) -> Template | None:
+    return None if task.until is None else Template.compile(task.until)
+
+
+def _condition(when: str | bool | None) -> Expression | None:
+    if when is None or when is True:
+        return None
+    if when is False:
+        return Expression.compile("false")
+    single = Template.compile(when).single
+    assert single is not None, "validation lets only single expressions through"
+    return single

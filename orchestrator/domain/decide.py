@@ -1,0 +1,195 @@
+"""The heart: what happens next in an execution. Pure: no I/O, no clock, no random.
+
+`decide` applies all inputs of a batch, then follows the consequences to a fixed point: tasks whose
+needs have settled are skipped, failed, finished or dispatched, a failure stops what it must stop,
+and when nothing can move any more the execution ends. Because every commit goes to the fixed point,
+no stored state ever holds a task that could move but was not looked at; so only the successors of
+what changed need a look, and a batch costs what it touches, not what the workflow is.
+
+Rules that the parts rely on:
+- All inputs first, so that order within a batch cannot hide a join.
+- Inputs that do not fit the state (doubled, late, unknown) are ignored without an event.
+- Dispatch is decided last: what fail-fast stops in the same decision is never sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.domain import events as ev
+from orchestrator.domain.applying import apply_inputs
+from orchestrator.domain.draft import Draft
+from orchestrator.domain.evaluation import Missing, Refused, evaluate, json_text, source_of
+from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.inputs import Facts, Input, Lost, Needs, Start
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.starting import advance_map, consider, dispatch
+from orchestrator.domain.state import ExecutionState, FailureRecord
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
+from orchestrator.domain.workflow import HANDLERS, Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What `decide` found. `state` is the fold of `events` over the state it was given.
+
+    If `needs` is truthy, ignore the rest: load what it names and decide again from the same state.
+    Otherwise store, before or with the events: `outputs` and `failures` of tasks that ended without
+    a worker (waits, empty maps, failing expressions, maps with a failed item), and `items`, the
+    evaluated items of maps that start.
+    """
+
+    events: tuple[ev.Event, ...]
+    state: ExecutionState
+    needs: Needs = field(default_factory=Needs)
+    outputs: Mapping[int, Json] = field(default_factory=dict[int, Json])
+    items: Mapping[int, list[Json]] = field(default_factory=dict[int, list[Json]])
+    failures: Mapping[int, Failure] = field(default_factory=dict[int, Failure])
+
+    @property
+    def output(self) -> Payload | None:
+        """The workflow's output if the execution completes now: JSON text inline, of any size up to
+        the payload limit. See `with_output`."""
+        last = self.events[-1] if self.events else None
+        return last.output if isinstance(last, ev.ExecutionCompleted) else None
+
+    def with_output(self, output: Payload) -> Decision:
+        """The same decision with the output kept elsewhere (claim check), in event and state."""
+        last = self.events[-1] if self.events else None
+        if not isinstance(last, ev.ExecutionCompleted):
+            raise ValueError("this decision does not complete the execution")
+        return replace(
+            self,
+            events=(*self.events[:-1], replace(last, output=output)),
+            state=replace(self.state, output=output),
+        )
+
+
+def decide(
+    workflow: Workflow, state: ExecutionState, inputs: Sequence[Input], facts: Facts, now: int
+) -> Decision:
+    """The consequences of `inputs` at time `now` (epoch ms). Events carry `now` as their time.
+
+    Any call looks at the execution's deadline; `TimerDue` looks at waits, too; `Lost` checks the
+    whole graph again. No events: nothing to do. Never raises for an input; `IllegalTransition`
+    would mean that `state` does not belong to `workflow`.
+    """
+    if state.status in TERMINAL_EXECUTION:
+        return Decision(events=(), state=state)
+    draft = Draft(workflow, state, facts, now)
+    apply_inputs(draft, inputs)
+    if draft.fold.status is ExecutionStatus.RUNNING and not _timed_out(draft):
+        whole = any(isinstance(given, Start | Lost) for given in inputs)
+        _settle(draft, range(len(workflow.tasks)) if whole else ())
+        if not draft.needs() and not draft.fold.unsettled():
+            _finish(draft)
+    draft.flush()
+    return Decision(
+        events=tuple(draft.events),
+        state=draft.fold.freeze() if draft.events else state,
+        needs=draft.needs(),
+        outputs=draft.outputs,
+        items=draft.items,
+        failures=draft.failures,
+    )
+
+
+def _settle(draft: Draft, also: Sequence[int]) -> None:
+    """Follow the consequences to the fixed point, wave by wave (a join behind a wide wave is judged
+    once, and a chain of any length needs no recursion), then dispatch. `also`: tasks to look at
+    besides the successors of what changed."""
+    codes, successors = draft.fold.codes, draft.workflow.successors
+    maps: set[int] = set()
+    wave = [task for task in also if codes[task] == Code.PENDING]
+    if also:
+        draft.maps.update(draft.fold.maps)
+    while True:
+        if draft.stop:
+            _stop(draft)
+        moved, draft.maps = draft.maps, set()
+        maps |= moved
+        for task in sorted(moved):
+            advance_map(draft, task)
+        if draft.stop:
+            continue
+        if draft.changed:
+            changed, draft.changed = draft.changed, []
+            behind = {task for done in changed for task in successors[done]}
+            wave = sorted({*behind, *wave})
+        if not wave:
+            break
+        wave = _consider_wave(draft, wave)
+    dispatch(draft, maps)
+
+
+def _consider_wave(draft: Draft, wave: list[int]) -> list[int]:
+    """Look at each PENDING task of the wave; the rest of it if a failure stops the execution
+    midway: most of that is cancelled then, and must not start before."""
+    codes, ready = draft.fold.codes, draft.ready
+    for position, task in enumerate(wave):
+        if codes[task] == Code.PENDING and task not in ready:
+            consider(draft, task)
+            if draft.stop:
+                return wave[position + 1 :]
+    return []
+
+
+def _stop(draft: Draft) -> None:
+    """Fail-fast begins: cancel what has not started and what waits for time, but handlers. Maps go
+    on until nothing of them is in flight."""
+    draft.stop = False
+    fold, tasks = draft.fold, draft.workflow.tasks
+    victims = [
+        task
+        for task, code in enumerate(fold.codes)
+        if (code == Code.PENDING or task in fold.waits) and tasks[task].run_when not in HANDLERS
+    ]
+    draft.cancel(victims, "failFast")
+    draft.maps.update(task for task in fold.maps if fold.codes[task] == Code.WAITING)
+
+
+def _timed_out(draft: Draft) -> bool:
+    """End the execution if its deadline has passed. The first failure stays the one that counts."""
+    fold = draft.fold
+    if fold.deadline_at is None or draft.now < fold.deadline_at:
+        return False
+    allowed = (fold.deadline_at - (fold.started_at or fold.deadline_at)) / 1000
+    failure = Failure(
+        type=FailureType.EXECUTION_TIMEOUT,
+        message=f"the execution did not end within {allowed:g} s",
+        retryable=False,
+        field="$.timeout",
+    )
+    draft.note(FailureRecord(failure=failure))
+    unsettled = (Code.PENDING, Code.QUEUED, Code.WAITING)
+    draft.cancel([t for t, code in enumerate(fold.codes) if code in unsettled], "executionTimeout")
+    assert fold.failure is not None
+    draft.emit(ev.ExecutionFailed(at=draft.now, failure=fold.failure))
+    return True
+
+
+def _finish(draft: Draft) -> None:
+    """Every task has settled: fail if a failure counted, else evaluate the output and complete."""
+    failure = draft.fold.failure
+    if failure is None:
+        try:
+            output = _output(draft)
+        except Missing:
+            return
+        except Refused as refusal:
+            failure = FailureRecord(failure=refusal.failure.bounded())
+        else:
+            draft.emit(ev.ExecutionCompleted(at=draft.now, output=output))
+            return
+    draft.emit(ev.ExecutionFailed(at=draft.now, failure=failure))
+
+
+def _output(draft: Draft) -> Payload | None:
+    template = draft.workflow.output
+    if template is None:
+        return None
+    value = evaluate(draft, template, "$.output")
+    text = json_text(value, FailureType.OUTPUT_NOT_JSON, "$.output", source_of(template))
+    return Payload(text=text.decode(), size=len(text))

@@ -1,0 +1,264 @@
+"""What a user writes: the models of a workflow definition, camelCase, nothing unknown allowed.
+
+These check each value by itself. What needs the whole (edges, cycles, references in expressions)
+is in `validation.py`; what the engine runs is made by `compile.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from orchestrator.domain.defaults import MAX_ATTEMPTS
+from orchestrator.domain.definition_types import (
+    HEADERS_CHECK,
+    MAX_SUCCESS_CODES,
+    TASK_ID_PATTERN,
+    URL_CHECK,
+    ActivityName,
+    AttemptTimeout,
+    Duration,
+    DurationOrZero,
+    FailureName,
+    Items,
+    JsonSchema,
+    Method,
+    Model,
+    Name,
+    SuccessCode,
+    When,
+)
+from orchestrator.domain.topology import MAX_MAP_ITEMS, MAX_TASKS
+
+
+class Retry(Model):
+    """When a failed attempt is repeated. A field left out falls back to `defaults`, then to the
+    platform's."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
+    """Attempts in all, the first included; 1 means no retry."""
+    initial_interval: Duration | None = None
+    backoff_coefficient: Annotated[float, Field(ge=1)] | None = None
+    max_interval: Duration | None = None
+    jitter: Literal["none", "full", "equal", "decorrelated"] | None = None
+    retryable: list[FailureName] | None = None
+    """Failure types that are repeated; left out: all that are not in `nonRetryable`."""
+    non_retryable: list[FailureName] | None = None
+
+
+class Defaults(Model):
+    """For every task that does not say otherwise."""
+
+    timeout: AttemptTimeout | None = None
+    retry: Retry | None = None
+
+
+class HttpRequest(Model):
+    """An HTTP request; its texts may hold expressions."""
+
+    method: Method = "GET"
+    url: Annotated[str, Field(min_length=1), AfterValidator(URL_CHECK)]
+    headers: Annotated[dict[str, str], AfterValidator(HEADERS_CHECK)] | None = None
+    query: dict[str, Any] | None = None
+    body: Any = None
+    success_codes: Annotated[list[SuccessCode], Field(max_length=MAX_SUCCESS_CODES)] | None = None
+    """Statuses that count as success; left out: 200-299."""
+
+
+class Event(Model):
+    """An event to publish (CloudEvents attributes)."""
+
+    type: Annotated[str, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1)] | None = None
+    subject: str | None = None
+    data: Any = None
+
+
+# --- what each type adds --------------------------------------------------------------------------
+
+
+class Described(Model):
+    """What everything that runs may have."""
+
+    description: str | None = None
+
+
+class Attempted(Described):
+    """Work that occupies a worker, attempt by attempt."""
+
+    timeout: AttemptTimeout | None = None
+    heartbeat_timeout: Duration | None = None
+    retry: Retry | None = None
+
+
+class Awaited(Described):
+    """Something that is waited for; `timeout` is of the whole wait."""
+
+    timeout: Duration | None = None
+    retry: Retry | None = None
+
+
+class ActivityDo(Attempted):
+    """Runs a registered activity."""
+
+    type: Literal["activity"]
+    activity: ActivityName
+    input: Any = None
+
+
+class HttpDo(Attempted):
+    """Makes an HTTP request."""
+
+    type: Literal["http"]
+    request: HttpRequest
+
+
+class TransformDo(Attempted):
+    """Computes a value."""
+
+    type: Literal["transform"]
+    output: Any
+
+
+class WaitDo(Described):
+    """Waits for a time: exactly one of `duration` and `until`."""
+
+    type: Literal["wait"]
+    duration: DurationOrZero | None = None
+    until: str | None = None
+
+
+class SignalDo(Awaited):
+    """Waits for a signal."""
+
+    type: Literal["signal"]
+    signal: Annotated[str, Field(pattern=TASK_ID_PATTERN)]
+    schema_: Annotated[JsonSchema, Field(alias="schema")] = None
+
+
+class WorkflowDo(Awaited):
+    """Runs another workflow as a child."""
+
+    type: Literal["workflow"]
+    workflow: Name
+    version: Annotated[int, Field(ge=1)] | None = None
+    input: Any = None
+
+
+class PublishDo(Attempted):
+    """Publishes an event."""
+
+    type: Literal["publish"]
+    event: Event
+    to: Annotated[str, Field(min_length=1)] | None = None
+
+
+class DurableDo(Awaited):
+    """Runs a Durable Functions orchestration."""
+
+    type: Literal["durable"]
+    orchestrator: Annotated[str, Field(min_length=1)]
+    input: Any = None
+
+
+Do: TypeAlias = Annotated[
+    ActivityDo | HttpDo | TransformDo | WaitDo | SignalDo | WorkflowDo | PublishDo | DurableDo,
+    Field(discriminator="type"),
+]
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+class TaskCommon(Model):
+    """What every task may have."""
+
+    needs: list[str] = Field(default_factory=list[str])
+    """Ids of the tasks that must settle before this one."""
+    when: When = None
+    run_when: Literal["allSucceeded", "allDone", "anyFailed", "anySucceeded", "noneFailed"] = (
+        "allSucceeded"
+    )
+    continue_on_error: bool = False
+    deadline: Duration | None = None
+    compensate: Do | None = None
+
+
+class ActivityTask(TaskCommon, ActivityDo):
+    """Runs a registered activity."""
+
+
+class HttpTask(TaskCommon, HttpDo):
+    """Makes an HTTP request."""
+
+
+class TransformTask(TaskCommon, TransformDo):
+    """Computes a value."""
+
+
+class WaitTask(TaskCommon, WaitDo):
+    """Waits for a time: exactly one of `duration` and `until`."""
+
+
+class SignalTask(TaskCommon, SignalDo):
+    """Waits for a signal."""
+
+
+class WorkflowTask(TaskCommon, WorkflowDo):
+    """Runs another workflow as a child."""
+
+
+class PublishTask(TaskCommon, PublishDo):
+    """Publishes an event."""
+
+
+class DurableTask(TaskCommon, DurableDo):
+    """Runs a Durable Functions orchestration."""
+
+
+class MapTask(TaskCommon, Attempted):
+    """Runs `do` once per item; `timeout` and `retry` are those of each item."""
+
+    type: Literal["map"]
+    items: Items
+    max_concurrency: Annotated[int, Field(ge=1, le=MAX_MAP_ITEMS)] | None = None
+    do: Do
+
+
+Task: TypeAlias = Annotated[
+    ActivityTask
+    | HttpTask
+    | TransformTask
+    | WaitTask
+    | SignalTask
+    | WorkflowTask
+    | MapTask
+    | PublishTask
+    | DurableTask,
+    Field(discriminator="type"),
+]
+
+
+class Definition(Model):
+    """A workflow: tasks, their order and their data."""
+
+    name: Name
+    description: str | None = None
+    input: JsonSchema = None
+    """JSON Schema of the execution's input."""
+    defaults: Defaults | None = None
+    timeout: Duration | None = None
+    """Of the whole execution."""
+    on_failure: Literal["failFast", "continue", "hold"] = "failFast"
+    tags: dict[str, str] | None = None
+    """Labels of the workflow, for people."""
+    tasks: Annotated[
+        dict[str, Task],
+        Field(
+            min_length=1,
+            max_length=MAX_TASKS,
+            json_schema_extra={"propertyNames": {"pattern": TASK_ID_PATTERN}},
+        ),
+    ]
+    output: Any = None

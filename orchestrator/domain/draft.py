@@ -1,0 +1,117 @@
+"""A decision in the making: events so far, the state they lead to, and what turned out missing.
+
+Used by `decide` and its helpers only. Events are applied to the fold as they are emitted, so every
+rule sees the state that the rules before it produced, and the final state is the fold of the events
+by construction.
+"""
+
+from __future__ import annotations
+
+from orchestrator.domain import events as ev
+from orchestrator.domain.evolve import Fold
+from orchestrator.domain.failure import Failure
+from orchestrator.domain.inputs import Facts, Needs
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.state import ExecutionState, FailureRecord
+from orchestrator.domain.workflow import HANDLERS, OnFailure, Workflow
+
+
+class Draft:
+    """See the module. `changed`: tasks settled since their successors were last looked at; `ready`:
+    tasks to dispatch at the end; `maps`: maps whose items moved."""
+
+    def __init__(self, workflow: Workflow, state: ExecutionState, facts: Facts, now: int) -> None:
+        self.workflow = workflow
+        self.facts = facts
+        self.now = now
+        self.fold = Fold(state)
+        self.events: list[ev.Event] = []
+        self.changed: list[int] = []
+        self.ready: set[int] = set()
+        self.maps: set[int] = set()
+        self.stop = False  # fail-fast has begun and nothing was cancelled yet
+        self.outputs: dict[int, Json] = {}
+        self.items: dict[int, list[Json]] = {}
+        self.failures: dict[int, Failure] = {}
+        self.missing: set[str] = set()
+        self.missing_input = False
+        self._skips: list[int] = []
+        self._skips_condition = False
+
+    def emit(self, event: ev.Event) -> None:
+        """Append and apply."""
+        self.flush()
+        self.fold.apply(event)
+        self.events.append(event)
+
+    def skip(self, task: int, *, condition: bool) -> None:
+        """Skip a task. Neighbouring skips of one reason become one event: a long chain that falls
+        away is one line of history."""
+        if condition != self._skips_condition:
+            self.flush()
+            self._skips_condition = condition
+        self.fold.apply(ev.TasksSkipped(at=self.now, tasks=(task,), condition=condition))
+        self._skips.append(task)
+        self.changed.append(task)
+
+    def flush(self) -> None:
+        """Write out the skips that were held back to be merged."""
+        if self._skips:
+            self.events.append(
+                ev.TasksSkipped(
+                    at=self.now, tasks=tuple(self._skips), condition=self._skips_condition
+                )
+            )
+            self._skips = []
+
+    def complete(self, task: int, output: Json) -> None:
+        """A task ends without a worker; the engine stores `output`."""
+        self.emit(ev.TaskCompleted(at=self.now, task=task))
+        self.outputs[task] = output
+        self.changed.append(task)
+
+    def fail(self, task: int, failure: Failure, *, index: int | None = None) -> None:
+        """A task fails without a worker; the engine stores `failure`."""
+        failure = failure.bounded()
+        self.failures[task] = failure
+        self.fail_recorded(task, failure, attempt=0, index=index)
+
+    def fail_recorded(
+        self, task: int, failure: Failure, *, attempt: int, index: int | None = None
+    ) -> None:
+        """A task fails, and its document says so already."""
+        spec = self.workflow.tasks[task]
+        record = FailureRecord(failure=failure, task=spec.id, index=index)
+        self.emit(ev.TaskFailed(at=self.now, task=task, failure=record, attempt=attempt))
+        self.changed.append(task)
+        if not spec.continue_on_error:
+            self.note(record)
+
+    def note(self, record: FailureRecord) -> None:
+        """The execution will end FAILED because of this, unless it does so already."""
+        if self.fold.failure is None:
+            self.emit(ev.FailureNoted(at=self.now, failure=record))
+            self.stop = self.workflow.on_failure is OnFailure.FAIL_FAST
+
+    def cancel(self, tasks: list[int], reason: str) -> None:
+        """Tasks that will not run, or whose result no longer counts."""
+        if tasks:
+            self.emit(ev.TasksCancelled(at=self.now, tasks=tuple(tasks), reason=reason))
+            self.changed.extend(tasks)
+
+    def stopped(self, task: int) -> bool:
+        """Whether fail-fast keeps this task from starting anything: all but handlers."""
+        return (
+            self.fold.failure is not None
+            and self.workflow.on_failure is OnFailure.FAIL_FAST
+            and self.workflow.tasks[task].run_when not in HANDLERS
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why a task is cancelled now, other than by the deadline."""
+        return "cancelled" if self.fold.failure is None else "failFast"
+
+    def needs(self) -> Needs:
+        """What was missing so far."""
+        return Needs(frozenset(self.missing), self.missing_input)

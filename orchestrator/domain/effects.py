@@ -1,0 +1,111 @@
+"""Which messages the events of a commit cause: the outbox is computed, never written by hand.
+
+Pure, and from events alone where possible, so that the same commit always sends the same. Messages
+carry ids only; losing one loses nothing, because state says what is due (`next_wake`, recovery).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain import events as ev
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.state import ExecutionState
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code
+from orchestrator.domain.topology import MAX_SCHEDULE_AHEAD_MS
+from orchestrator.domain.workflow import HANDLERS, OnFailure, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message and when it is due (epoch ms; None: at once)."""
+
+    message: Message
+    due_at: int | None = None
+
+
+def messages_for(
+    workflow: Workflow,
+    tenant: str,
+    execution: str,
+    events: Sequence[ev.Event],
+    state: ExecutionState,
+) -> list[Outgoing]:
+    """The messages that a commit of `events` must send. `state` is the state after them; it is
+    read only when the execution begins to fail fast: then every task in flight that fail-fast may
+    stop is called again, so that one waiting for its retry is given back now, not at its next
+    attempt (a worker drops the call of a running one)."""
+    out: list[Outgoing] = []
+    called: set[tuple[int, int | None]] = set()
+    failing = False
+    for event in events:
+        for task, item in _dispatched(event):
+            called.add((task, item))
+            out.append(Outgoing(_run(workflow, tenant, execution, task, item)))
+        due_at = _due(event)
+        if due_at is not None and due_at - event.at <= MAX_SCHEDULE_AHEAD_MS:
+            out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
+        failing = failing or isinstance(event, ev.FailureNoted)
+    if failing and workflow.on_failure is OnFailure.FAIL_FAST:
+        out += [
+            Outgoing(_run(workflow, tenant, execution, task, item))
+            for task, item in in_flight(state)
+            if (task, item) not in called and workflow.tasks[task].run_when not in HANDLERS
+        ]
+    return out
+
+
+def in_flight(state: ExecutionState) -> Iterator[tuple[int, int | None]]:
+    """Every dispatched and unsettled (task, item): what recovery looks for messages and leases of.
+    Tasks by position, each map's items by index."""
+    yield from ((task, None) for task in _positions(state.tasks, Code.QUEUED))
+    for task, items in state.maps.items():
+        if state.tasks[task] == Code.WAITING and items.queued:
+            yield from ((task, item) for item in _positions(items.items, Code.QUEUED))
+
+
+def next_wake(state: ExecutionState) -> int | None:
+    """When something becomes due by itself: the earliest wait or the execution's deadline (epoch
+    ms). None: never, or the execution has ended. The sweeper goes by it (`sweepAt`)."""
+    if state.status in TERMINAL_EXECUTION:
+        return None
+    wake = min(state.waits.values(), default=None)
+    if state.deadline_at is None:
+        return wake
+    return state.deadline_at if wake is None else min(wake, state.deadline_at)
+
+
+def _dispatched(event: ev.Event) -> Iterable[tuple[int, int | None]]:
+    match event:
+        case ev.TasksQueued():
+            return ((task, None) for task in event.tasks)
+        case ev.TasksRequeued():
+            return (*((task, None) for task in event.tasks), *event.items)
+        case ev.MapItemsQueued():
+            return ((event.task, event.start + offset) for offset in range(event.count))
+        case _:
+            return ()
+
+
+def _due(event: ev.Event) -> int | None:
+    """When the execution must be looked at because of `event`. Beyond `MAX_SCHEDULE_AHEAD_MS` no
+    message is sent (brokers refuse or lose far-off ones): the sweeper finds it by `next_wake`."""
+    match event:
+        case ev.TaskWaiting():
+            return event.due_at
+        case ev.ExecutionStarted():
+            return event.deadline_at
+        case _:
+            return None
+
+
+def _run(workflow: Workflow, tenant: str, execution: str, task: int, item: int | None) -> Message:
+    return Message(MessageType.RUN_TASK, tenant, execution, workflow.tasks[task].id, item)
+
+
+def _positions(codes: bytes, code: int) -> Iterator[int]:
+    at = codes.find(code)
+    while at >= 0:
+        yield at
+        at = codes.find(code, at + 1)

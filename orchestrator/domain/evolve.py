@@ -1,0 +1,316 @@
+"""The only place where an execution's state changes: state + event -> state.
+
+`decide` builds its new state by applying the events that it returns, the engine stores the two
+together, and `weft verify` folds the history again and compares. A second place that changes state
+would make the history a story beside the truth.
+
+`Fold` is the working form (bytes thawed, so that a commit of many events copies them once);
+`evolve` and `fold` are the pure functions around it. Events that make no sense raise
+`IllegalTransition`. The workflow is not needed: a history can be checked by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from orchestrator.domain import events as ev
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
+from orchestrator.domain.status import STATUS_OF_CODE, Code, ExecutionStatus
+from orchestrator.domain.transitions import (
+    ITEM,
+    TASK,
+    ExecutionOperation,
+    IllegalTransition,
+    TaskOperation,
+    check_execution,
+    codes_from,
+)
+
+_QUEUE: Final = codes_from(TASK, TaskOperation.QUEUE)
+_REQUEUE: Final = codes_from(TASK, TaskOperation.REQUEUE)
+_WAIT: Final = codes_from(TASK, TaskOperation.WAIT)
+_SKIP: Final = codes_from(TASK, TaskOperation.SKIP)
+_COMPLETE: Final = codes_from(TASK, TaskOperation.COMPLETE)
+_FAIL: Final = codes_from(TASK, TaskOperation.FAIL)
+_CANCEL: Final = codes_from(TASK, TaskOperation.CANCEL)
+
+_ITEM_FROM: Final = {operation: codes_from(ITEM, operation) for operation in TaskOperation}
+
+_CANCEL_ITEMS: Final = bytes.maketrans(
+    bytes(sorted(_ITEM_FROM[TaskOperation.CANCEL])),
+    bytes([Code.CANCELLED]) * len(_ITEM_FROM[TaskOperation.CANCEL]),
+)
+
+
+class Fold:
+    """An execution's state while events are applied to it. Fields as in `ExecutionState`; `codes`
+    is its `tasks`. Read freely; change only by `apply`."""
+
+    __slots__ = (
+        "accepted_at",
+        "codes",
+        "deadline_at",
+        "ended_at",
+        "failure",
+        "maps",
+        "output",
+        "seq",
+        "started_at",
+        "status",
+        "waits",
+    )
+
+    def __init__(self, state: ExecutionState) -> None:
+        self.status: ExecutionStatus = state.status
+        self.codes: bytearray = bytearray(state.tasks)
+        self.maps: dict[int, MapState] = dict(state.maps)
+        self.waits: dict[int, int] = dict(state.waits)
+        self.failure: FailureRecord | None = state.failure
+        self.output: Payload | None = state.output
+        self.accepted_at: int = state.accepted_at
+        self.started_at: int | None = state.started_at
+        self.ended_at: int | None = state.ended_at
+        self.deadline_at: int | None = state.deadline_at
+        self.seq: int = state.seq
+
+    def freeze(self) -> ExecutionState:
+        """The state so far; the fold may go on."""
+        return ExecutionState(
+            status=self.status,
+            tasks=bytes(self.codes),
+            maps=dict(self.maps),
+            waits=dict(self.waits),
+            failure=self.failure,
+            output=self.output,
+            accepted_at=self.accepted_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            deadline_at=self.deadline_at,
+            seq=self.seq,
+        )
+
+    def unsettled(self) -> int:
+        """Number of tasks that may still move by themselves."""
+        count = self.codes.count
+        return count(Code.PENDING) + count(Code.QUEUED) + count(Code.WAITING)
+
+    def apply(self, event: ev.Event) -> None:
+        """Change the state as `event` says. Raises `IllegalTransition`; the fold is then spoilt."""
+        operation = _EXECUTION_OPERATION.get(type(event), ExecutionOperation.PROGRESS)
+        self.status = check_execution(operation, self.status)
+        _APPLY[type(event)](self, event)
+
+    def move(self, task: int, code: int, allowed: frozenset[int], operation: TaskOperation) -> int:
+        """Set a task's code if the table allows it; the code before. Raises
+        `IllegalTransition`."""
+        before = self.codes[task] if 0 <= task < len(self.codes) else 0
+        if before not in allowed:
+            status = STATUS_OF_CODE[before].value if before else "nowhere"
+            raise IllegalTransition(operation, status, f"task {task}")
+        self.codes[task] = code
+        return before
+
+    def move_items(
+        self, task: int, items: Iterable[int], code: int, operation: TaskOperation
+    ) -> MapState:
+        """The map's state with these items at `code`. Raises `IllegalTransition`."""
+        state = self.waiting_map(task, operation)
+        codes, allowed = bytearray(state.items), _ITEM_FROM[operation]
+        for item in items:
+            before = codes[item] if 0 <= item < len(codes) else 0
+            if before not in allowed:
+                status = STATUS_OF_CODE[before].value if before else "nowhere"
+                raise IllegalTransition(operation, status, f"task {task} item {item}")
+            codes[item] = code
+        return replace(state, items=bytes(codes))
+
+    def waiting_map(self, task: int, operation: TaskOperation) -> MapState:
+        """The state of a map that waits for its items. Raises `IllegalTransition`."""
+        state = self.maps.get(task)
+        if state is None or self.codes[task] != Code.WAITING:
+            raise IllegalTransition(operation, "a task that is no waiting map", f"task {task}")
+        return state
+
+
+def _started(fold: Fold, event: ev.ExecutionStarted) -> None:
+    fold.started_at = event.at
+    fold.deadline_at = event.deadline_at
+
+
+def _queued(fold: Fold, event: ev.TasksQueued) -> None:
+    for task in event.tasks:
+        before = fold.move(task, Code.QUEUED, _QUEUE, TaskOperation.QUEUE)
+        if before == Code.WAITING:
+            state = fold.maps.get(task)
+            if state is None or state.completed != state.count:
+                raise IllegalTransition(TaskOperation.QUEUE, "WAITING", f"unfinished task {task}")
+
+
+def _requeued(fold: Fold, event: ev.TasksRequeued) -> None:
+    for task in event.tasks:
+        fold.move(task, Code.QUEUED, _REQUEUE, TaskOperation.REQUEUE)
+    for task, item in event.items:
+        fold.move_items(task, (item,), Code.QUEUED, TaskOperation.REQUEUE)
+
+
+def _waiting(fold: Fold, event: ev.TaskWaiting) -> None:
+    fold.move(event.task, Code.WAITING, _WAIT, TaskOperation.WAIT)
+    fold.waits[event.task] = event.due_at
+
+
+def _skipped(fold: Fold, event: ev.TasksSkipped) -> None:
+    code = Code.SKIPPED_CONDITION if event.condition else Code.SKIPPED_UPSTREAM
+    for task in event.tasks:
+        fold.move(task, code, _SKIP, TaskOperation.SKIP)
+
+
+def _completed(fold: Fold, event: ev.TaskCompleted) -> None:
+    before = fold.move(event.task, Code.COMPLETED, _COMPLETE, TaskOperation.COMPLETE)
+    if before == Code.WAITING and fold.waits.pop(event.task, None) is None:
+        raise IllegalTransition(TaskOperation.COMPLETE, "WAITING", f"map task {event.task}")
+
+
+def _failed(fold: Fold, event: ev.TaskFailed) -> None:
+    before = fold.move(event.task, Code.DEAD_LETTERED, _FAIL, TaskOperation.FAIL)
+    if before == Code.WAITING:
+        state = fold.maps.get(event.task)
+        if state is None or not state.failed or state.queued:
+            raise IllegalTransition(TaskOperation.FAIL, "WAITING", f"task {event.task}")
+
+
+def _cancelled(fold: Fold, event: ev.TasksCancelled) -> None:
+    for task in event.tasks:
+        fold.move(task, Code.CANCELLED, _CANCEL, TaskOperation.CANCEL)
+        fold.waits.pop(task, None)
+        state = fold.maps.get(task)
+        if state is not None:
+            fold.maps[task] = replace(
+                state,
+                items=state.items.translate(_CANCEL_ITEMS),
+                queued=0,
+                cancelled=state.count - state.completed - state.failed,
+            )
+
+
+def _map_started(fold: Fold, event: ev.MapStarted) -> None:
+    fold.move(event.task, Code.WAITING, _WAIT, TaskOperation.WAIT)
+    fold.maps[event.task] = MapState(items=bytes([Code.PENDING]) * event.count, count=event.count)
+
+
+def _items_queued(fold: Fold, event: ev.MapItemsQueued) -> None:
+    items = range(event.start, event.start + event.count)
+    state = fold.move_items(event.task, items, Code.QUEUED, TaskOperation.QUEUE)
+    fold.maps[event.task] = replace(state, queued=state.queued + event.count)
+
+
+def _items_completed(fold: Fold, event: ev.MapItemsCompleted) -> None:
+    state = fold.move_items(event.task, event.items, Code.COMPLETED, TaskOperation.COMPLETE)
+    done = len(event.items)
+    fold.maps[event.task] = replace(
+        state, queued=state.queued - done, completed=state.completed + done
+    )
+
+
+def _item_failed(fold: Fold, event: ev.MapItemFailed) -> None:
+    state = fold.move_items(event.task, (event.item,), Code.DEAD_LETTERED, TaskOperation.FAIL)
+    fold.maps[event.task] = replace(
+        state,
+        queued=state.queued - 1,
+        failed=state.failed + 1,
+        failure=state.failure or event.failure,
+    )
+
+
+def _items_cancelled(fold: Fold, event: ev.MapItemsCancelled) -> None:
+    state = fold.move_items(event.task, event.items, Code.CANCELLED, TaskOperation.CANCEL)
+    queued = state.items.count(Code.QUEUED)
+    if state.queued - queued != len(event.items):
+        raise IllegalTransition(TaskOperation.CANCEL, "PENDING", f"items of task {event.task}")
+    fold.maps[event.task] = replace(
+        state, queued=queued, cancelled=state.cancelled + len(event.items)
+    )
+
+
+def _failure_noted(fold: Fold, event: ev.FailureNoted) -> None:
+    if fold.failure is None:
+        fold.failure = event.failure
+
+
+def _execution_completed(fold: Fold, event: ev.ExecutionCompleted) -> None:
+    _end(fold, event.at, ExecutionOperation.COMPLETE)
+    if fold.failure is not None:
+        raise IllegalTransition(ExecutionOperation.COMPLETE, "failing", "the execution")
+    fold.output = event.output
+
+
+def _execution_failed(fold: Fold, event: ev.ExecutionFailed) -> None:
+    _end(fold, event.at, ExecutionOperation.FAIL)
+    fold.failure = event.failure
+
+
+def _end(fold: Fold, at: int, operation: ExecutionOperation) -> None:
+    if fold.unsettled():
+        raise IllegalTransition(operation, "unsettled tasks", "the execution")
+    fold.ended_at = at
+
+
+_EXECUTION_OPERATION: Final[dict[type, ExecutionOperation]] = {
+    ev.ExecutionStarted: ExecutionOperation.START,
+    ev.ExecutionCompleted: ExecutionOperation.COMPLETE,
+    ev.ExecutionFailed: ExecutionOperation.FAIL,
+}
+
+_APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
+    ev.ExecutionStarted: _started,
+    ev.TasksQueued: _queued,
+    ev.TasksRequeued: _requeued,
+    ev.TaskWaiting: _waiting,
+    ev.TasksSkipped: _skipped,
+    ev.TaskCompleted: _completed,
+    ev.TaskFailed: _failed,
+    ev.TasksCancelled: _cancelled,
+    ev.MapStarted: _map_started,
+    ev.MapItemsQueued: _items_queued,
+    ev.MapItemsCompleted: _items_completed,
+    ev.MapItemFailed: _item_failed,
+    ev.MapItemsCancelled: _items_cancelled,
+    ev.FailureNoted: _failure_noted,
+    ev.ExecutionCompleted: _execution_completed,
+    ev.ExecutionFailed: _execution_failed,
+}
+
+
+def accepted(event: ev.ExecutionAccepted) -> ExecutionState:
+    """The state that submission stores: everything PENDING."""
+    return ExecutionState(
+        status=ExecutionStatus.PENDING,
+        tasks=bytes([Code.PENDING]) * event.tasks,
+        accepted_at=event.at,
+    )
+
+
+def evolve(state: ExecutionState | None, event: ev.Event) -> ExecutionState:
+    """The state after `event`. `state` is None for the first one, ExecutionAccepted, only. `seq`
+    belongs to the commit and is left alone. Raises `IllegalTransition`."""
+    return fold(state, (event,))
+
+
+def fold(state: ExecutionState | None, events: Iterable[ev.Event]) -> ExecutionState:
+    """`evolve` over all events, in order, copying only once. Raises `IllegalTransition`, also for
+    an empty history."""
+    working = None if state is None else Fold(state)
+    for event in events:
+        if isinstance(event, ev.ExecutionAccepted):
+            if working is not None:
+                raise IllegalTransition("accept", working.status, "the execution")
+            working = Fold(accepted(event))
+        elif working is None:
+            raise IllegalTransition(type(event).__name__, "nothing", "the execution")
+        else:
+            working.apply(event)
+    if working is None:
+        raise IllegalTransition("fold", "nothing", "an empty history")
+    return working.freeze()

@@ -1,0 +1,80 @@
+"""What may reach `decide`: made by the engine from messages and stored documents.
+
+A message only says "look"; the engine reads the task document and turns it into one of these, so
+that a forged or late message cannot say what did not happen. `decide` ignores what does not fit the
+state (doubled, late, unknown): there is no error to raise at the sender's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from orchestrator.domain.failure import Failure
+from orchestrator.domain.jsontypes import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The execution was submitted; take it up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """A worker's final result for a task (`item` None) or a map item. `failure` is set exactly for
+    `failed`; `cancelled`: given back unrun because the execution is failing."""
+
+    task: int
+    item: int | None = None
+    outcome: Literal["completed", "failed", "cancelled"]
+    failure: Failure | None = None
+    attempt: int = 0
+    started_at: int | None = None  # of the last attempt
+
+    def __post_init__(self) -> None:
+        if (self.failure is not None) != (self.outcome == "failed"):
+            raise ValueError(f"outcome {self.outcome} with failure {self.failure!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    """Some wait, or the execution's deadline, may be due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Recovery found no message and no lease for these dispatched tasks and (map task, item)s:
+    dispatch them again."""
+
+    tasks: tuple[int, ...] = ()
+    items: tuple[tuple[int, int], ...] = ()
+
+
+Input: TypeAlias = Start | TaskResult | TimerDue | Lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The data that expressions of an execution may read.
+
+    `tasks`: task id -> `{"output", "status", "error"}`, needed for COMPLETED and DEAD_LETTERED
+    tasks only (the others have no output and are filled in). `execution`: `{"id", "tags", …}`;
+    `startedAt` is filled in. `input_loaded` False: `input` is not the execution's input yet.
+    """
+
+    input: Json = None
+    input_loaded: bool = True
+    tasks: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, Mapping[str, Json]])
+    execution: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What `decide` lacked: load it and call again from the same state. Truthy if anything."""
+
+    outputs: frozenset[str] = frozenset()  # ids of tasks whose `Facts.tasks` entry is missing
+    input: bool = False  # the execution's input
+
+    def __bool__(self) -> bool:
+        return self.input or bool(self.outputs)

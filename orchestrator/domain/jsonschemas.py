@@ -1,0 +1,110 @@
+"""JSON Schemas that users write: checked once at publish, then used without ever fetching anything.
+
+`jsonschema` follows a remote `$ref` over the network unless told not to; a schema is user input, so
+that would be a request to wherever the user likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from orchestrator.domain.errors import ErrorDetail
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+MAX_FINDINGS: Final = 100
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_EMPTY: Final[Registry[Any]] = Registry()
+_REGEX: Final = FormatChecker(formats=["regex"])
+_SAMPLES: Final[tuple[Json, ...]] = (None, True, 0, 0.5, "", [], {}, [{}], {"": {}})
+_CODE: Final = "BAD_SCHEMA"
+
+
+def check_schema(schema: Json, path: str) -> list[ErrorDetail]:
+    """What is wrong with a schema found at `path`; empty if nothing. Shallow trial runs find
+    references that lead nowhere or in circles as far as they meet them."""
+    found = list(_references(schema, path))
+    if isinstance(schema, dict) and schema.get("$schema", DRAFT) not in (DRAFT, DRAFT + "#"):
+        where = child_path(path, "$schema")
+        found.append(ErrorDetail(where, f"only draft 2020-12 is read: {DRAFT}", _CODE))
+    if found:
+        return found
+    try:
+        meta: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=_REGEX)
+        found = [
+            ErrorDetail(_join(path, error), _message(error), _CODE)
+            for error in _some(meta.iter_errors(schema))
+        ]
+        if not found:
+            trial = _validator(schema)
+            for sample in _SAMPLES:
+                trial.is_valid(sample)
+    except RecursionError:
+        message = "the schema is nested too deep, or refers to itself without end"
+        found = [ErrorDetail(path, message, _CODE)]
+    except Unresolvable as error:
+        found = [ErrorDetail(path, f"the reference {error.ref!r} leads nowhere", _CODE)]
+    return found
+
+
+def check_value(schema: Any, value: Json, path: str = "$") -> list[ErrorDetail]:
+    """How `value` (at `path`) fails `schema`, one finding per fault, at most `MAX_FINDINGS`."""
+    try:
+        return [
+            ErrorDetail(_join(path, error), _message(error), "INPUT_INVALID")
+            for error in _some(_validator(schema).iter_errors(value))
+        ]
+    except RecursionError:
+        message = "the value is nested too deep for its schema"
+        return [ErrorDetail(path, message, "INPUT_INVALID")]
+    except Unresolvable as error:
+        return [ErrorDetail(path, f"the schema's reference {error.ref!r} leads nowhere", _CODE)]
+
+
+def _validator(schema: Any) -> Any:
+    # An empty registry: without one, remote references are fetched.
+    return Draft202012Validator(schema, registry=_EMPTY)
+
+
+def _some(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    for count, error in enumerate(errors):
+        if count >= MAX_FINDINGS:
+            return
+        yield error
+
+
+def _join(path: str, error: ValidationError) -> str:
+    for key in error.absolute_path:
+        path = child_path(path, key)
+    return path
+
+
+def _message(error: ValidationError) -> str:
+    """Without the value itself when it is long: it may be a whole payload."""
+    message = error.message
+    return message if len(message) <= 300 else f"{message[:150]} … {message[-140:]}"
+
+
+def _references(schema: Json, path: str) -> Iterator[ErrorDetail]:
+    """Every reference that leaves the schema. Also inside `const`, `enum` and unknown keywords:
+    a local reference may point there and make a schema of them."""
+    stack: list[tuple[Json, str]] = [(schema, path)]
+    while stack:
+        value, place = stack.pop()
+        if isinstance(value, dict):
+            for key, item in cast("Mapping[str, Json]", value).items():
+                where = child_path(place, key)
+                if key in _REFERENCES and isinstance(item, str) and not item.startswith("#"):
+                    message = f"{key} may only point into the same schema (#…), not to {item[:80]}"
+                    yield ErrorDetail(where, message, _CODE)
+                stack.append((item, where))
+        elif isinstance(value, list):
+            stack.extend((item, child_path(place, index)) for index, item in enumerate(value))

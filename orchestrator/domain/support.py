@@ -1,0 +1,57 @@
+"""What may be written but cannot be run yet: one table, from which later versions delete lines.
+
+Refusing at publish is honest; accepting and ignoring a `compensate` would not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from orchestrator.domain.errors import ErrorDetail
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
+from orchestrator.domain.validation import Validated
+
+CODE: Final = "NOT_YET_SUPPORTED"
+
+TYPES: Final = frozenset({"signal", "workflow", "publish", "durable"})
+"""Task types, anywhere."""
+DO_TYPES: Final = frozenset({"wait"})
+"""Task types inside the `do` of a map."""
+FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
+"""Fields of a task or a `do`."""
+ON_FAILURE: Final = frozenset({"hold"})
+
+
+def unsupported(validated: Validated) -> list[ErrorDetail]:
+    """Everything in a valid definition that this version cannot run; publish refuses it."""
+    return list(_find(validated.raw))
+
+
+def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
+    if raw.get("onFailure") in ON_FAILURE:
+        yield _detail("$.onFailure", f"onFailure {raw['onFailure']}")
+    tasks = raw["tasks"]
+    assert isinstance(tasks, dict)
+    for key, task in tasks.items():
+        path = child_path("$.tasks", key)
+        assert isinstance(task, dict)
+        yield from _task(task, path)
+        if isinstance(do := task.get("do"), dict):
+            yield from _task(do, f"{path}.do")
+            if (kind := do.get("type")) in DO_TYPES:
+                yield _detail(f"{path}.do.type", f"the task type {kind} inside a map")
+
+
+def _task(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
+    if (kind := task.get("type")) in TYPES:
+        yield _detail(f"{path}.type", f"the task type {kind}")
+    for field in FIELDS & task.keys():
+        if task[field] is not None:
+            yield _detail(f"{path}.{field}", f"`{field}`")
+
+
+def _detail(path: str, what: str) -> ErrorDetail:
+    message = f"{what} is not supported yet"
+    return ErrorDetail(path, message, CODE, "leave it out until a later version")

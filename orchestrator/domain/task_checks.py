@@ -1,0 +1,102 @@
+"""Checks of single tasks that a model cannot express: fields that depend on each other, names that
+the platform must know, and nested schemas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from orchestrator.domain.definition_types import ACTIVITY_PATTERN
+from orchestrator.domain.durations import DurationError, parse_duration
+from orchestrator.domain.errors import ErrorDetail
+from orchestrator.domain.jsonschemas import check_schema
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.nearest import Nearest
+
+_ACTIVITY: Final = re.compile(ACTIVITY_PATTERN)
+_NEEDS_AN_OUTCOME: Final = ("anyFailed", "anySucceeded")
+
+
+class TaskCheck:
+    """Checks tasks as written; values of a wrong type are skipped, they are reported elsewhere."""
+
+    def __init__(self, defaults: Json, activities: frozenset[str] | None, nearest: Nearest) -> None:
+        self._default_retry = _retry(defaults)
+        self._activities = activities
+        self._nearest = nearest
+
+    def check(self, task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
+        """Findings of one task, its `do` and its `compensate`."""
+        yield from self._work(task, path, self._default_retry)
+        outer = {**self._default_retry, **_retry(task)}
+        if isinstance(do := task.get("do"), dict):
+            yield from self._work(do, f"{path}.do", outer)
+        if isinstance(compensate := task.get("compensate"), dict):
+            yield from self._work(compensate, f"{path}.compensate", self._default_retry)
+        run_when = task.get("runWhen")
+        if run_when in _NEEDS_AN_OUTCOME and task.get("needs", []) == []:
+            message = f"never runs: {run_when} asks for the outcome of needs, and there are none"
+            yield ErrorDetail(f"{path}.runWhen", message, "UNREACHABLE", "add needs")
+
+    def _work(
+        self, task: Mapping[str, Json], path: str, inherited: Mapping[str, Json]
+    ) -> Iterator[ErrorDetail]:
+        kind = task.get("type")
+        if kind == "activity":
+            yield from self._activity(task.get("activity"), f"{path}.activity")
+        elif kind == "wait":
+            yield from _wait(task, path)
+        elif kind == "signal" and isinstance(schema := task.get("schema"), dict | bool):
+            yield from check_schema(schema, f"{path}.schema")
+        if isinstance(task.get("retry"), dict):
+            yield from check_retry(_retry(task), inherited, f"{path}.retry")
+
+    def _activity(self, name: Json, path: str) -> Iterator[ErrorDetail]:
+        if self._activities is None or not isinstance(name, str) or name in self._activities:
+            return
+        if not _ACTIVITY.fullmatch(name):
+            return  # no name at all: the model says so
+        hint = self._nearest.hint(name, self._activities)
+        message = f'no activity "{name[:80]}" is registered'
+        yield ErrorDetail(path, message, "UNKNOWN_ACTIVITY", hint)
+
+
+def check_retry(
+    own: Mapping[str, Json], inherited: Mapping[str, Json], path: str
+) -> Iterator[ErrorDetail]:
+    """A written maximum interval below a written initial one, one of them written in `own`."""
+    merged = {**inherited, **own}
+    initial, most = _ms(merged.get("initialInterval")), _ms(merged.get("maxInterval"))
+    if not own.keys() & {"initialInterval", "maxInterval"}:
+        return
+    if initial is not None and most is not None and most < initial:
+        message = (
+            f"maxInterval {merged['maxInterval']} is shorter than "
+            f"initialInterval {merged['initialInterval']}"
+        )
+        yield ErrorDetail(f"{path}.maxInterval", message, "BAD_RETRY")
+
+
+def _wait(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
+    given = [field for field in ("duration", "until") if task.get(field) is not None]
+    if len(given) != 1:
+        what = "both are" if given else "neither is"
+        message = f"a wait needs exactly one of `duration` and `until`; {what} given"
+        yield ErrorDetail(path, message, "BAD_WAIT")
+
+
+def _retry(holder: Json | Mapping[str, Json]) -> dict[str, Json]:
+    """The retry fields that are written (null counts as left out)."""
+    if isinstance(holder, Mapping) and isinstance(retry := holder.get("retry"), dict):
+        return {key: value for key, value in retry.items() if value is not None}
+    return {}
+
+
+def _ms(value: Json) -> int | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return parse_duration(value)
+    except DurationError:
+        return None

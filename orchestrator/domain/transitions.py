@@ -1,0 +1,204 @@
+"""Every change of status that may happen, as tables: (operation, from) -> to.
+
+Without one table per machine, the same rule lives in several `if`s and a late message slips through
+one of them. `evolve` and the workers ask `check`; `docs/state-machines.md` is printed from here
+(`python -m orchestrator.domain.transitions`), so that it cannot go stale.
+
+Four machines: the execution; a task as the execution document shows it (written by orchestrators);
+an item of a map (same document and writer); and a task as its own task document shows it (written
+by workers, who alone know RUNNING and RETRYING: the execution document says QUEUED meanwhile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from orchestrator.domain.status import STATUS_OF_CODE, ExecutionStatus, TaskStatus
+
+_E = ExecutionStatus
+_T = TaskStatus
+
+
+class ExecutionOperation(StrEnum):
+    """What may happen to an execution."""
+
+    START = "start"  # an orchestrator takes it up
+    PROGRESS = "progress"  # anything happens to its tasks, or a failure is noted
+    COMPLETE = "complete"  # all tasks settled, no failure counted
+    FAIL = "fail"  # a failure counted, or the execution timed out
+
+
+class TaskOperation(StrEnum):
+    """What an orchestrator may do to a task, or to an item of a map."""
+
+    QUEUE = "queue"  # dispatch to the workers; a waiting map: dispatch its gathering
+    REQUEUE = "requeue"  # dispatch again what got lost
+    WAIT = "wait"  # start a timer, or a map's items
+    SKIP = "skip"  # its `runWhen` or `when` says no
+    COMPLETE = "complete"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+class WorkerOperation(StrEnum):
+    """What a worker may do to a task document. One that does not exist yet counts as QUEUED."""
+
+    CLAIM = "claim"  # take the lease and start an attempt
+    TAKE_OVER = "takeOver"  # the lease of another worker expired: a new attempt
+    RETRY = "retry"  # the attempt failed, the next one is scheduled
+    COMPLETE = "complete"
+    FAIL = "fail"  # no attempts left, or not retryable
+    GIVE_BACK = "giveBack"  # the execution is failing: end it without running it (again)
+
+
+EXECUTION: Final[Mapping[tuple[ExecutionOperation, ExecutionStatus], ExecutionStatus]] = {
+    (ExecutionOperation.START, _E.PENDING): _E.RUNNING,
+    (ExecutionOperation.PROGRESS, _E.RUNNING): _E.RUNNING,
+    (ExecutionOperation.COMPLETE, _E.RUNNING): _E.COMPLETED,
+    (ExecutionOperation.FAIL, _E.RUNNING): _E.FAILED,
+}
+
+TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
+    (TaskOperation.QUEUE, _T.PENDING): _T.QUEUED,
+    (TaskOperation.QUEUE, _T.WAITING): _T.QUEUED,  # a map whose items are all COMPLETED
+    (TaskOperation.REQUEUE, _T.QUEUED): _T.QUEUED,
+    (TaskOperation.WAIT, _T.PENDING): _T.WAITING,
+    (TaskOperation.SKIP, _T.PENDING): _T.SKIPPED,
+    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait already over, an empty map
+    (TaskOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,
+    (TaskOperation.COMPLETE, _T.WAITING): _T.COMPLETED,  # a wait whose time has come
+    (TaskOperation.FAIL, _T.PENDING): _T.DEAD_LETTERED,  # its expression fails
+    (TaskOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,
+    (TaskOperation.FAIL, _T.WAITING): _T.DEAD_LETTERED,  # a map with a failed item
+    (TaskOperation.CANCEL, _T.PENDING): _T.CANCELLED,
+    (TaskOperation.CANCEL, _T.QUEUED): _T.CANCELLED,
+    (TaskOperation.CANCEL, _T.WAITING): _T.CANCELLED,
+}
+
+ITEM: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
+    (TaskOperation.QUEUE, _T.PENDING): _T.QUEUED,
+    (TaskOperation.REQUEUE, _T.QUEUED): _T.QUEUED,
+    (TaskOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,
+    (TaskOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,
+    (TaskOperation.CANCEL, _T.PENDING): _T.CANCELLED,  # with its map
+    (TaskOperation.CANCEL, _T.QUEUED): _T.CANCELLED,
+}
+
+WORKER: Final[Mapping[tuple[WorkerOperation, TaskStatus], TaskStatus]] = {
+    (WorkerOperation.CLAIM, _T.QUEUED): _T.RUNNING,
+    (WorkerOperation.CLAIM, _T.RETRYING): _T.RUNNING,
+    (WorkerOperation.TAKE_OVER, _T.RUNNING): _T.RUNNING,
+    (WorkerOperation.RETRY, _T.RUNNING): _T.RETRYING,
+    (WorkerOperation.COMPLETE, _T.RUNNING): _T.COMPLETED,
+    (WorkerOperation.FAIL, _T.RUNNING): _T.DEAD_LETTERED,
+    (WorkerOperation.GIVE_BACK, _T.QUEUED): _T.CANCELLED,
+    (WorkerOperation.GIVE_BACK, _T.RETRYING): _T.CANCELLED,
+    (WorkerOperation.GIVE_BACK, _T.RUNNING): _T.CANCELLED,  # only after its lease expired
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One state machine: its table, and who writes the status where."""
+
+    name: str
+    written: str
+    operations: type[StrEnum]
+    statuses: type[StrEnum]
+    table: Mapping[tuple[StrEnum, StrEnum], StrEnum]
+
+
+MACHINES: Final = (
+    Machine(
+        "Execution",
+        "orchestrator, execution document",
+        ExecutionOperation,
+        ExecutionStatus,
+        {**EXECUTION},
+    ),
+    Machine("Task", "orchestrator, execution document", TaskOperation, TaskStatus, {**TASK}),
+    Machine("Map item", "orchestrator, map chunk document", TaskOperation, TaskStatus, {**ITEM}),
+    Machine("Task attempt", "worker, task document", WorkerOperation, TaskStatus, {**WORKER}),
+)
+
+
+class IllegalTransition(Exception):
+    """An operation that the table does not allow from this status: a bug, or a damaged history.
+
+    Attributes: `operation`, `status` (where it was), `subject` (what it happened to).
+    """
+
+    def __init__(self, operation: str, status: str, subject: str = "") -> None:
+        of = f" of {subject}" if subject else ""
+        super().__init__(f"{operation}{of} is not allowed from {status}")
+        self.operation = operation
+        self.status = status
+        self.subject = subject
+
+
+def check_execution(operation: ExecutionOperation, status: ExecutionStatus) -> ExecutionStatus:
+    """The status after `operation`. Raises `IllegalTransition`."""
+    to = EXECUTION.get((operation, status))
+    if to is None:
+        raise IllegalTransition(operation, status, "the execution")
+    return to
+
+
+def check_task(
+    operation: TaskOperation, status: TaskStatus, subject: str = "the task"
+) -> TaskStatus:
+    """The status in the execution document after `operation`. Raises `IllegalTransition`."""
+    to = TASK.get((operation, status))
+    if to is None:
+        raise IllegalTransition(operation, status, subject)
+    return to
+
+
+def check_worker(
+    operation: WorkerOperation, status: TaskStatus, subject: str = "the task"
+) -> TaskStatus:
+    """The status in the task document after `operation`. Raises `IllegalTransition`."""
+    to = WORKER.get((operation, status))
+    if to is None:
+        raise IllegalTransition(operation, status, subject)
+    return to
+
+
+def codes_from(
+    table: Mapping[tuple[TaskOperation, TaskStatus], TaskStatus], operation: TaskOperation
+) -> frozenset[int]:
+    """The status codes from which `table` allows `operation`: `evolve` tests one byte per task."""
+    return frozenset(
+        code for code, status in STATUS_OF_CODE.items() if (operation, status) in table
+    )
+
+
+def markdown() -> str:
+    """The tables as `docs/state-machines.md` shows them: a row per operation, a column per status
+    from which it is allowed, the cell the status after it."""
+    lines = [
+        "# State machines",
+        "",
+        "Printed by `python -m orchestrator.domain.transitions`; a test compares this page with",
+        "the code. An empty cell is forbidden: `evolve` raises `IllegalTransition`; an input that",
+        "would cause it (late, doubled or contradictory) is ignored before.",
+    ]
+    for machine in MACHINES:
+        columns = [s for s in machine.statuses if any(s == source for _, source in machine.table)]
+        lines += ["", f"## {machine.name}", "", f"Written by: {machine.written}.", ""]
+        lines.append("| operation | " + " | ".join(f"from {s}" for s in columns) + " |")
+        lines.append("|---" * (len(columns) + 1) + "|")
+        for operation in machine.operations:
+            cells = [machine.table.get((operation, s), "") for s in columns]
+            if any(cells):
+                lines.append(f"| {operation} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(markdown())

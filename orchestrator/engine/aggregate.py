@@ -1,0 +1,108 @@
+"""One execution in memory: its unchanging header, its state and the ETag that guards both.
+
+Orchestrators compete by that ETag: load, decide, commit if unchanged, else load and decide again.
+A process keeps the aggregates that it committed last, so that the next message of the same
+execution costs no read; a stale one shows as a conflict, and "nothing to do" is only believed of a
+fresh read (see `orchestrate`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.domain import codec
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.state import ExecutionState
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.workflow import Workflow
+from orchestrator.engine import catalog, documents
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import patiently
+from orchestrator.ports import NotFound
+
+_CHANGING = frozenset({"status", "sweepAt", "silence", "state"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """An execution as loaded or committed. `header`: the part of its document that submission
+    wrote and nobody changes."""
+
+    partition: tuple[str, str]
+    header: dict[str, Any]
+    workflow: Workflow
+    state: ExecutionState
+    etag: str
+    silence_ms: int  # until the sweeper looks after it again, if nothing happens
+    fresh: bool  # read from the store just now, not remembered
+
+    @property
+    def execution(self) -> str:
+        """The execution id."""
+        return self.partition[1]
+
+    @property
+    def traceparent(self) -> str:
+        """W3C trace context of the request that started it, "" if none."""
+        return self.header.get("traceparent", "")
+
+    @property
+    def input(self) -> Payload:
+        """The execution's input."""
+        return Payload.from_doc(self.header["input"])
+
+
+async def load(
+    engine: Engine, partition: tuple[str, str], *, fresh: bool = False
+) -> Aggregate | None:
+    """The aggregate, remembered or read; None if there is no such execution."""
+    if not fresh:
+        cached: Aggregate | None = engine.aggregates.get(partition)
+        if cached is not None:
+            return cached
+    try:
+        doc = await patiently(engine, engine.store.read, EXECUTIONS, partition, partition[1])
+    except NotFound:
+        return None
+    return await from_document(engine, doc.body, doc.etag)
+
+
+async def from_document(
+    engine: Engine, body: dict[str, Any], etag: str, *, items: bool = True
+) -> Aggregate:
+    """Build from a stored execution document; reads the item statuses of running maps, unless
+    `items` is False: then maps show no items (enough for a worker). Raises whatever a corrupt
+    document causes."""
+    documents.check_version(body)
+    partition = (body["tenantId"], body["executionId"])
+    workflow = await catalog.compiled(engine, partition[0], body["workflow"], body["version"])
+    state = body["state"]
+    chunks: dict[int, list[str]] = {}
+    if items:
+        chunks = await _chunks(engine, partition, workflow, state)
+    elif "maps" in state:
+        state = {key: value for key, value in state.items() if key != "maps"}
+    return Aggregate(
+        partition=partition,
+        header={key: value for key, value in body.items() if key not in _CHANGING},
+        workflow=workflow,
+        state=codec.state_from_doc(state, chunks),
+        etag=etag,
+        silence_ms=body["silence"],
+        fresh=True,
+    )
+
+
+async def _chunks(
+    engine: Engine, partition: tuple[str, str], workflow: Workflow, state: dict[str, Any]
+) -> dict[int, list[str]]:
+    """Item statuses of the maps whose counts do not say all. An execution document that was read
+    just before a chunk changed gives a mixture: the commit then fails on the stale ETag."""
+    wanted = codec.open_maps(state, documents.chunk_items(workflow))
+    result: dict[int, list[str]] = {}
+    for task, count in wanted.items():
+        ids = [documents.map_id(workflow.tasks[task].id, chunk) for chunk in range(count)]
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
+        result[task] = [found[id].body["items"] for id in ids]
+    return result

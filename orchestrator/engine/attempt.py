@@ -1,0 +1,165 @@
+"""Run one attempt of a claimed task: resolve its input, run the activity, bound it in time.
+
+Whatever goes wrong inside becomes a `Failure`: an attempt has no other way to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from orchestrator.domain import jsonvalues
+from orchestrator.domain.expressions import ExpressionError, Scope
+from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import NotJson
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
+from orchestrator.domain.workflow import TaskType
+from orchestrator.engine import claimcheck, documents, facts
+from orchestrator.engine.claimcheck import PayloadTooLarge
+from orchestrator.engine.claims import Claim
+from orchestrator.engine.core import Engine
+from orchestrator.engine.gather import ItemMissing, gather
+from orchestrator.engine.resilience import patiently
+from orchestrator.ports import (
+    ActivityCall,
+    ActivityFailed,
+    PayloadNotFound,
+    SecretNotFound,
+    StoreError,
+)
+
+HTTP_ACTIVITY = "weft.http"
+TRANSFORM_ACTIVITY = "weft.transform"
+_INPUT_FIELD = {
+    TaskType.ACTIVITY: "input",
+    TaskType.HTTP: "request",
+    TaskType.TRANSFORM: "output",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended: exactly one of the two is set."""
+
+    output: Payload | None = None
+    failure: Failure | None = None
+
+
+async def run(engine: Engine, claim: Claim) -> Outcome:
+    """One attempt. Never raises, except when the caller is cancelled."""
+    try:
+        async with asyncio.timeout(claim.spec.timeout_ms / 1000):
+            data = await _run(engine, claim)
+        name = f"{claim.id}:{claim.attempt}"
+        return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
+    except TimeoutError:
+        if claim.call is not None:
+            claim.call.cancelled = True
+        return _failed(FailureType.TIMEOUT, f"no result within {claim.spec.timeout_ms} ms")
+    except ActivityFailed as error:
+        return Outcome(failure=error.failure)
+    except NotJson as error:
+        message = f"the output is not JSON at {error.path}: {error.reason}"
+        return _failed(FailureType.OUTPUT_NOT_JSON, message, retryable=False)
+    except PayloadTooLarge as error:
+        message = f"the output has {error}"
+        return _failed(FailureType.PAYLOAD_TOO_LARGE, message, retryable=False)
+    except ExpressionError as error:
+        return Outcome(
+            failure=Failure(
+                type=FailureType.EXPRESSION,
+                message=error.reason,
+                retryable=False,
+                field=_field(claim, error.path),
+                expression=error.source,
+            )
+        )
+    except SecretNotFound as error:
+        return _failed("SECRET_NOT_FOUND", str(error), retryable=False)
+    except (StoreError, PayloadNotFound, ItemMissing, OSError) as error:
+        return _failed(type(error).__name__, f"the platform could not run it: {error}")
+
+
+def _failed(type: str, message: str, *, retryable: bool = True) -> Outcome:
+    return Outcome(failure=Failure(type=type, message=message, retryable=retryable))
+
+
+def _field(claim: Claim, path: str) -> str:
+    where = f"$.tasks.{claim.doc['task']}"
+    if claim.item is not None:
+        where += ".do"
+    name = _INPUT_FIELD.get(claim.spec.type, "input")
+    separator = "" if not path or path.startswith((".", "[")) else "."
+    return f"{where}.{name}{separator}{path}"
+
+
+async def _run(engine: Engine, claim: Claim) -> bytes:
+    """The JSON text of the output."""
+    spec, partition = claim.spec, claim.aggregate.partition
+    if claim.gathers:
+        return await gather(engine, partition, spec.id, claim.count)
+    given = await _resolve(engine, claim)
+    key = f"{partition[1]}:{spec.id}"
+    call = ActivityCall(
+        activity={TaskType.HTTP: HTTP_ACTIVITY, TaskType.TRANSFORM: TRANSFORM_ACTIVITY}.get(
+            spec.type, spec.activity
+        ),
+        input=given,
+        tenant=partition[0],
+        execution=partition[1],
+        task=spec.id,
+        item=claim.item,
+        attempt=claim.attempt,
+        idempotency_key=key if claim.item is None else f"{key}:{claim.item}",
+        timeout_ms=spec.timeout_ms,
+        traceparent=claim.aggregate.traceparent,
+        last_heartbeat_at=engine.clock.now(),
+    )
+    claim.call = call
+    call.cancelled = claim.lost
+    return jsonvalues.dumps(await engine.activities.run(call))
+
+
+async def _resolve(engine: Engine, claim: Claim) -> Json:
+    """The task's input with its expressions evaluated. Data is never evaluated again."""
+    template, aggregate = claim.spec.template, claim.aggregate
+    if template is None:
+        return None
+    if template.constant:
+        return template.evaluate(Scope())
+    names = template.names
+    item: Json = None
+    if claim.item is not None and "item" in names:
+        item = await _item(engine, claim, claim.item)
+    return template.evaluate(
+        Scope(
+            input=await claimcheck.load(engine, aggregate.input) if "input" in names else None,
+            tasks=await facts.outcomes(engine, aggregate, template.tasks),
+            execution=facts.execution_facts(aggregate),
+            item=item,
+            index=claim.item,
+            secrets={
+                name: await engine.secrets.get(aggregate.partition[0], name)
+                for name in template.secrets
+            },
+        )
+    )
+
+
+async def _item(engine: Engine, claim: Claim, index: int) -> Json:
+    """The map item's value, from its chunk (read once per process: it never changes)."""
+    partition = claim.aggregate.partition
+    id = documents.items_id(claim.spec.id, index // MAP_CHUNK_ITEMS)
+    key = (*partition, id)
+    chunk: list[Json] | None = engine.values.get(key)
+    if chunk is None:
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
+        if id not in found:
+            raise ItemMissing(f"the map's items {id} are not there")
+        loaded = await claimcheck.load(engine, Payload.from_doc(found[id].body["items"]))
+        assert isinstance(loaded, list)
+        chunk = loaded
+        engine.values.put(key, chunk)
+    return chunk[index % MAP_CHUNK_ITEMS]

@@ -1,0 +1,263 @@
+"""Claim a task: the worker's lease in the task document, taken under ETag.
+
+    no document            -> create it, attempt 1
+    final                  -> duplicate message, settle
+    lease valid            -> somebody works on it, settle
+    lease expired          -> that worker died: count its attempt as LEASE_EXPIRED, take over
+    retry due              -> next attempt
+    retry not yet due      -> early duplicate, settle: its own message will come
+
+Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
+several sweepers that see one dead worker count one attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.messages import Message
+from orchestrator.domain.retry import is_retryable, next_delay
+from orchestrator.domain.state import ExecutionState
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskSpec, TaskType, Workflow
+from orchestrator.engine import aggregate as aggregates
+from orchestrator.engine import documents
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
+
+MAX_KEPT_ATTEMPTS = 20
+"""Older attempts are dropped from the document; `attempt` still counts them."""
+FINAL = frozenset(
+    {
+        TaskStatus.COMPLETED.value,
+        TaskStatus.DEAD_LETTERED.value,
+        TaskStatus.CANCELLED.value,
+    }
+)
+
+
+@dataclass(slots=True)
+class Claim:
+    """A task that this worker holds. `doc` and `etag` change with every renewal, under `lock`."""
+
+    aggregate: Aggregate
+    spec: TaskSpec  # what to run: for a map item, the map's `do`
+    position: int
+    item: int | None
+    doc: dict[str, Any]
+    etag: str
+    token: str
+    count: int  # map: number of its items
+    call: ActivityCall | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lost: bool = False
+
+    @property
+    def id(self) -> str:
+        """Id of the task document."""
+        return self.doc["id"]
+
+    @property
+    def attempt(self) -> int:
+        """Number of the running attempt, from 1."""
+        return self.doc["attempt"]
+
+    @property
+    def gathers(self) -> bool:
+        """Whether this is a map whose items are done and want to be put together."""
+        return self.spec.type is TaskType.MAP
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a message needs no work now. `stale`: look again soon, the store may lag behind."""
+
+    reason: str
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The claim ended the task without running it: a final document to be reported."""
+
+    aggregate: Aggregate
+    doc: dict[str, Any]
+    etag: str | None  # None: the document does not exist yet
+
+
+async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
+    """Try to claim the task of `message` for one attempt."""
+    partition = (message.tenant, message.execution)
+    id = documents.task_id(message.task, message.item)
+    found = await patiently(
+        engine,
+        engine.store.read_many,
+        EXECUTIONS,
+        partition,
+        [partition[1], id],
+    )
+    execution, existing = found.get(partition[1]), found.get(id)
+    if execution is None:
+        return Refusal("unknownExecution", stale=True)
+    aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
+    position = aggregate.workflow.index.get(message.task)
+    if position is None:
+        return Refusal("unknownTask")
+    spec = _spec(aggregate.workflow, position, message.item)
+    if spec is None:
+        return Refusal("noSuchItem")
+    if refusal := _refused(aggregate.state, position, message.item):
+        return refusal
+    doc = existing.body if existing else None
+    if doc is not None and doc["status"] in FINAL:
+        return Refusal("finished")
+    now = engine.clock.now()
+    giving_back = _gives_back(aggregate.workflow, aggregate.state, position)
+    if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
+        if doc["lease"]["until"] > now:
+            return Refusal("leased")
+        if ended := _take_over(aggregate, spec, doc, existing and existing.etag, now):
+            return ended
+    elif doc is not None and not giving_back and doc["dueAt"] > now:
+        return Refusal("notDue")
+    if giving_back:
+        doc = _new(partition, message) if doc is None else _without_lease(doc)
+        doc |= {"status": TaskStatus.CANCELLED.value, "endedAt": now}
+        return Ended(aggregate, doc, existing.etag if existing else None)
+    taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
+    if isinstance(taken, Claim) and taken.gathers:
+        taken.count = execution.body["state"]["maps"][str(position)]["count"]
+    return taken
+
+
+async def _take(
+    engine: Engine,
+    aggregate: Aggregate,
+    spec: TaskSpec,
+    position: int,
+    message: Message,
+    etag: str | None,
+    doc: dict[str, Any] | None,
+) -> Claim | Refusal:
+    partition, now = aggregate.partition, engine.clock.now()
+    token = engine.ids.new()
+    body = _new(partition, message) if doc is None else _without_lease(doc)
+    body["attempt"] += 1
+    body["attempts"] = [
+        *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
+        {"attempt": body["attempt"], "worker": engine.worker, "startedAt": now},
+    ]
+    body |= {
+        "status": TaskStatus.RUNNING.value,
+        "startedAt": now,
+        **lease(engine, token, now),
+    }
+    try:
+        if etag is None:
+            new_etag = await patiently(engine, engine.store.create, EXECUTIONS, partition, body)
+        else:
+            new_etag = await patiently(
+                engine,
+                engine.store.replace,
+                EXECUTIONS,
+                partition,
+                body,
+                if_match=etag,
+            )
+    except (Conflict, PreconditionFailed, NotFound):
+        return Refusal("lostRace")
+    except Unclear:
+        mine = await _mine(engine, partition, body["id"], token)
+        if mine is None:
+            return Refusal("lostRace")
+        new_etag = mine
+    return Claim(aggregate, spec, position, message.item, body, new_etag, token, 0)
+
+
+async def _mine(engine: Engine, partition: tuple[str, str], id: str, token: str) -> str | None:
+    """The ETag of a claim whose answer was lost, if it was applied."""
+    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
+    doc = found.get(id)
+    if doc is None or doc.body.get("lease", {}).get("token") != token:
+        return None
+    return doc.etag
+
+
+def lease(engine: Engine, token: str, now: int) -> dict[str, Any]:
+    """Lease fields of a task document: valid for `lease_ms`, swept when it has expired."""
+    until = now + engine.tunables.lease_ms
+    return {
+        "lease": {"worker": engine.worker, "token": token, "until": until, "beatAt": now},
+        "sweepAt": until,
+    }
+
+
+def _spec(workflow: Workflow, position: int, item: int | None) -> TaskSpec | None:
+    spec = workflow.tasks[position]
+    return spec if item is None else spec.do
+
+
+def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal | None:
+    """Whether the execution's state forbids to run the task."""
+    if state.status in TERMINAL_EXECUTION:
+        return Refusal("executionEnded")
+    if state.status is ExecutionStatus.PAUSED:
+        return Refusal("paused")
+    wanted = Code.QUEUED if item is None else Code.WAITING
+    code = state.tasks[position]
+    if code == wanted:
+        return None
+    # Dispatched by a commit that this replica has not seen yet; never final the other way round.
+    return Refusal("notDispatched", stale=code == Code.PENDING)
+
+
+def _gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
+    """Whether the execution is failing fast and this task is no handler: then it is not begun."""
+    return (
+        state.failure is not None
+        and workflow.on_failure is OnFailure.FAIL_FAST
+        and workflow.tasks[position].run_when not in HANDLERS
+    )
+
+
+def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:
+    doc = documents.base(partition, documents.task_id(message.task, message.item), "task")
+    doc |= {"task": message.task, "attempt": 0, "attempts": []}
+    if message.item is not None:
+        doc["item"] = message.item
+    return doc
+
+
+def _without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+    dropped = ("lease", "sweepAt", "dueAt")
+    return {key: value for key, value in doc.items() if key not in dropped}
+
+
+def _take_over(
+    aggregate: Aggregate, spec: TaskSpec, doc: dict[str, Any], etag: str | None, now: int
+) -> Ended | None:
+    """The lease expired: record that in the attempt; the end if it was the last one. Changes
+    `doc` (a fresh read, ours alone)."""
+    failure = Failure(
+        type=FailureType.LEASE_EXPIRED,
+        message=f"worker {doc['lease']['worker']} stopped renewing its lease",
+    )
+    doc["attempts"] = [
+        *doc["attempts"][:-1],
+        {**doc["attempts"][-1], "endedAt": now, "error": failure.to_doc()},
+    ]
+    left = next_delay(spec.retry, attempt=doc["attempt"], key="") is not None
+    if left and is_retryable(spec.retry, failure):
+        return None
+    final = _without_lease(doc) | {
+        "status": TaskStatus.DEAD_LETTERED.value,
+        "endedAt": now,
+        "failure": failure.to_doc(),
+    }
+    return Ended(aggregate, final, etag)

@@ -1,0 +1,230 @@
+"""Write a decision: one transactional batch, whatever its width.
+
+    replace execution (ETag) + create events + a few outbox documents + item statuses of maps
+
+What is large and never changes once its content is known (evaluated map items, results of tasks
+that never reached a worker) is written before, and counts only from the commit on; a decision that
+loses the race leaves documents that the winner overwrites with the same content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.domain import codec, jsonvalues
+from orchestrator.domain.decide import Decision
+from orchestrator.domain.effects import messages_for, next_wake
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.state import ExecutionState
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, TaskStatus
+from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
+from orchestrator.engine import claimcheck, documents, outbox
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.ports import (
+    Conflict,
+    Create,
+    NotFound,
+    Operation,
+    PreconditionFailed,
+    Replace,
+    Upsert,
+)
+
+
+class Outdated(Exception):
+    """Somebody else committed first: load and decide again."""
+
+
+async def commit(
+    engine: Engine, aggregate: Aggregate, decision: Decision, *, now: int
+) -> tuple[Aggregate, list[dict[str, Any]]]:
+    """Store `decision`; the new aggregate, and the outbox documents to send.
+
+    Raises `Outdated`, and what the store raises once `patiently` gave up."""
+    await _write_side_documents(engine, aggregate, decision)
+    decision = await _offload_output(engine, aggregate, decision)
+    events = decision.events
+    state = replace(decision.state, seq=aggregate.state.seq + 1)
+    partition = aggregate.partition
+    body = execution_body(engine, aggregate, state, now=now, silence=engine.tunables.silence_ms)
+    commit_id = engine.ids.new()
+    record = {
+        **documents.base(partition, documents.events_id(state.seq), "events"),
+        "seq": state.seq,
+        "commit": commit_id,
+        "events": [codec.event_to_doc(event) for event in events],
+    }
+    outgoing = messages_for(aggregate.workflow, *partition, events, state)
+    sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
+    operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
+    operations += [Create(doc) for doc in sends]
+    operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
+    etag = await _write(engine, partition, operations, state.seq, commit_id)
+    engine.metrics.count("weft_commits_total")
+    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
+    engine.aggregates.put(partition, done)
+    return done, sends
+
+
+async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> None:
+    """Nothing was wrong: look again after twice the silence. No event, so no new `seq`."""
+    silence = min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
+    body = execution_body(engine, aggregate, aggregate.state, now=now, silence=silence)
+    try:
+        etag = await patiently(
+            engine,
+            engine.store.replace,
+            EXECUTIONS,
+            aggregate.partition,
+            body,
+            if_match=aggregate.etag,
+        )
+    except (PreconditionFailed, NotFound, Unclear):
+        engine.aggregates.drop(aggregate.partition)
+        return  # somebody made progress, which is better
+    engine.aggregates.put(
+        aggregate.partition, replace(aggregate, etag=etag, silence_ms=silence, fresh=False)
+    )
+
+
+def execution_body(
+    engine: Engine, aggregate: Aggregate, state: ExecutionState, *, now: int, silence: int
+) -> dict[str, Any]:
+    """The execution document for `state`."""
+    body = {
+        **aggregate.header,
+        "status": state.status.value,
+        "silence": silence,
+        "state": codec.state_to_doc(state),
+    }
+    if state.status not in TERMINAL_EXECUTION:
+        body["sweepAt"] = _sweep_at(engine, state, now, silence)
+    return body
+
+
+def _sweep_at(engine: Engine, state: ExecutionState, now: int, silence: int) -> int:
+    """When the sweeper must look: after a silence while anything is in flight, and at the latest
+    a little after the next wait or deadline, whose message may be lost (or was never sent, being
+    too far ahead)."""
+    wake = next_wake(state)
+    in_flight = (
+        Code.QUEUED in state.tasks
+        or any(progress.queued for progress in state.maps.values())
+        or wake is None
+    )
+    due = now + silence if in_flight else None
+    if wake is not None:
+        late = max(wake, now) + engine.tunables.retry_grace_ms
+        due = late if due is None else min(due, late)
+    assert due is not None  # in flight, or there is a wake
+    return due
+
+
+async def _write(
+    engine: Engine,
+    partition: tuple[str, str],
+    operations: list[Operation],
+    seq: int,
+    commit_id: str,
+) -> str:
+    """The batch; the execution's new ETag. Raises `Outdated`."""
+    try:
+        etags = await patiently(engine, engine.store.batch, EXECUTIONS, partition, list(operations))
+        return etags[0]
+    except (PreconditionFailed, Conflict, NotFound) as error:
+        raise Outdated from error
+    except Unclear as unclear:
+        return await _mine_after_all(engine, partition, seq, commit_id, unclear)
+
+
+async def _mine_after_all(
+    engine: Engine, partition: tuple[str, str], seq: int, commit_id: str, unclear: Unclear
+) -> str:
+    """A write whose first answer was lost conflicts with itself when repeated: ask the events
+    document whose commit it was."""
+    wanted = [documents.events_id(seq), partition[1]]
+    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, wanted)
+    record, execution = found.get(wanted[0]), found.get(wanted[1])
+    if record is None or record.body["commit"] != commit_id or execution is None:
+        raise Outdated from unclear
+    # A later commit may already stand on ours; its ETag would be a lie with our state.
+    return execution.etag if execution.body["state"]["seq"] == seq else "superseded"
+
+
+async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decision) -> Decision:
+    """Move a large workflow output to the payload store."""
+    output = decision.output
+    if output is None or output.text is None or output.size <= INLINE_PAYLOAD_BYTES:
+        return decision
+    data = output.text.encode()
+    return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
+
+
+async def _write_side_documents(engine: Engine, aggregate: Aggregate, decision: Decision) -> None:
+    partition, tasks = aggregate.partition, aggregate.workflow.tasks
+    docs: list[dict[str, Any]] = []
+    now = engine.clock.now()
+    for position, items in decision.items.items():
+        docs += await _item_documents(engine, partition, tasks[position].id, items)
+    for position, output in decision.outputs.items():
+        if output is not None:
+            data = jsonvalues.dumps(output)
+            payload = await claimcheck.store(engine, partition, tasks[position].id, data)
+            doc = _unworked(partition, tasks[position].id, TaskStatus.COMPLETED, now)
+            docs.append({**doc, "output": payload.to_doc()})
+    for position, failure in decision.failures.items():
+        doc = _unworked(partition, tasks[position].id, TaskStatus.DEAD_LETTERED, now)
+        docs.append({**doc, "failure": failure.to_doc()})
+    await asyncio.gather(
+        *(patiently(engine, engine.store.upsert, EXECUTIONS, partition, doc) for doc in docs)
+    )
+
+
+def _unworked(
+    partition: tuple[str, str], task: str, status: TaskStatus, now: int
+) -> dict[str, Any]:
+    """A task document of work that never reached a worker."""
+    return {
+        **documents.base(partition, documents.task_id(task), "task"),
+        "task": task,
+        "status": status.value,
+        "attempt": 0,
+        "attempts": [],
+        "endedAt": now,
+    }
+
+
+async def _item_documents(
+    engine: Engine, partition: tuple[str, str], task: str, items: list[Json]
+) -> list[dict[str, Any]]:
+    docs: list[dict[str, Any]] = []
+    for chunk, start in enumerate(range(0, len(items), MAP_CHUNK_ITEMS)):
+        id = documents.items_id(task, chunk)
+        data = jsonvalues.dumps(items[start : start + MAP_CHUNK_ITEMS])
+        payload: Payload = await claimcheck.store(engine, partition, id, data)
+        docs.append({**documents.base(partition, id, "items"), "items": payload.to_doc()})
+    return docs
+
+
+def _map_documents(aggregate: Aggregate, state: ExecutionState) -> list[dict[str, Any]]:
+    """Item statuses that changed. A map whose counts say all needs no documents; the first time
+    that they do not, all of its chunks are written."""
+    size = documents.chunk_items(aggregate.workflow)
+    if not state.maps:
+        return []
+    stored = codec.open_maps(codec.state_to_doc(aggregate.state), size)
+    needed = codec.open_maps(codec.state_to_doc(state), size)
+    docs: list[dict[str, Any]] = []
+    for task in needed:
+        before = codec.chunks_of(aggregate.state.maps[task], size) if task in stored else []
+        id = aggregate.workflow.tasks[task].id
+        for chunk, items in enumerate(codec.chunks_of(state.maps[task], size)):
+            if chunk >= len(before) or before[chunk] != items:
+                base = documents.base(aggregate.partition, documents.map_id(id, chunk), "map")
+                docs.append({**base, "items": items})
+    return docs

@@ -1,0 +1,109 @@
+"""What every use case works with: the ports, the tunables and the caches of one process.
+
+Built once by `bootstrap.build`; tests build it with fakes. Nothing here is a module-level global,
+so several engines can live in one process (the simulation runs dozens).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from orchestrator.engine.lru import Lru
+from orchestrator.engine.metrics import Metrics
+from orchestrator.ports import (
+    ActivityRunner,
+    Clock,
+    DocumentStore,
+    Ids,
+    PayloadStore,
+    Secrets,
+    Transport,
+)
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tunables:
+    """Times and sizes of the engine. Milliseconds, bytes."""
+
+    lease_ms: int = 30_000
+    """A worker must renew its task within this, or it is taken for dead."""
+    silence_ms: int = 60_000
+    """An open execution without any commit for this long is looked after by the sweeper; the wait
+    doubles up to `max_silence_ms` while nothing is found wrong."""
+    max_silence_ms: int = 15 * 60_000
+    outbox_grace_ms: int = 60_000
+    """An outbox document older than this is sent by the sweeper."""
+    retry_grace_ms: int = 10_000
+    """A retry whose message did not come this long after it was due is sent again."""
+    fast_path_ms: int = 2_000
+    """The committer's own sending gives up after this; the slow path takes over."""
+    batch_budget_ms: int = 180_000
+    """An orchestration batch hands back what it has not begun by then (the lock lasts 300 s)."""
+    commit_attempts: int = 50
+    """ETag conflicts in a row before a message is handed back as a new one."""
+    throttle_budget_ms: int = 30_000
+    """How long one operation keeps trying while the store throttles or does not answer."""
+    sweep_page: int = 200
+    cache_executions: int = 2_000
+    cache_definitions: int = 500
+
+
+@dataclass(slots=True, kw_only=True)
+class Engine:
+    """The ports and the caches. `worker` names this process in leases and attempts."""
+
+    store: DocumentStore
+    transport: Transport
+    payloads: PayloadStore
+    secrets: Secrets
+    activities: ActivityRunner
+    clock: Clock
+    ids: Ids
+    worker: str
+    tunables: Tunables = field(default_factory=Tunables)
+    metrics: Metrics = field(default_factory=Metrics)
+    aggregates: Lru[Any] = field(init=False)
+    definitions: Lru[Any] = field(init=False)
+    values: Lru[Any] = field(init=False)
+    background: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """Helpers with a life of their own (such as the lease keeper), one of each, made on demand."""
+
+    def __post_init__(self) -> None:
+        self.aggregates = Lru(self.tunables.cache_executions)
+        self.definitions = Lru(self.tunables.cache_definitions)
+        self.values = Lru(64)
+
+    def part(self, kind: Callable[[Engine], P]) -> P:
+        """The engine's one instance of `kind`, made by `kind(engine)` when first asked for. It
+        may have an `async close()`."""
+        found = self.parts.get(kind)
+        if found is None:
+            found = self.parts[kind] = kind(self)
+        return found
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` beside the caller; `drain` waits for it. `work` must handle its own errors."""
+        task = asyncio.create_task(work, name=name)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+
+    async def drain(self) -> None:
+        """Wait until all spawned work has ended (shutdown, tests)."""
+        while self.background:
+            await asyncio.gather(*self.background, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Drain, then release helpers and ports. Idempotent."""
+        await self.drain()
+        for part in self.parts.values():
+            if hasattr(part, "close"):
+                await part.close()
+        self.parts.clear()
+        await self.transport.close()
+        await self.store.close()

@@ -1,0 +1,98 @@
+"""The executor: one message of a task queue, one attempt.
+
+Claim, run, record. A message that needs no work (duplicate, finished, paused, somebody else's) is
+settled; a failing activity is a recorded attempt, never an exception to the host, so that the
+broker's delivery count keeps meaning "the process died".
+"""
+
+from __future__ import annotations
+
+import logging
+
+from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
+from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
+from orchestrator.engine import attempt, claims, deadletters, handback, results
+from orchestrator.engine.claims import Claim, Ended, Refusal
+from orchestrator.engine.core import Engine
+from orchestrator.engine.documents import NewerSchema
+from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.leases import LeaseKeeper
+from orchestrator.ports import Throttled, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+async def handle(engine: Engine, incoming: Incoming) -> None:
+    """Take one message. Raises only if neither the store nor the broker can be reached: the host
+    then abandons the message."""
+    try:
+        message = decode(incoming.body)
+        if message.type is not MessageType.RUN_TASK:
+            raise BadMessage(f"{message.type.value} does not belong to a task queue")
+    except BadMessage as error:
+        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
+        return
+    try:
+        claim = await claims.claim(engine, message)
+    except (Throttled, Unavailable, NewerSchema) as error:
+        log.warning(
+            "task not claimed, its message is handed back",
+            extra={"action": "execute.handed_back", "error": type(error).__name__},
+        )
+        await handback.send(engine, [message], [incoming])
+        return
+    except Exception as error:
+        log.exception(
+            "task cannot be claimed, its message becomes a dead letter",
+            extra={
+                "action": "execute.poisoned",
+                "execution": message.execution,
+                "task": message.task,
+            },
+        )
+        await deadletters.capture(
+            engine,
+            incoming,
+            queue=TASKS_STANDARD_QUEUE,
+            reason=f"task {message.task}: {type(error).__name__}: {error}",
+        )
+        return
+    await _work(engine, message, incoming, claim)
+
+
+async def _work(
+    engine: Engine, message: Message, incoming: Incoming, claim: Claim | Ended | Refusal
+) -> None:
+    match claim:
+        case Refusal():
+            engine.metrics.count("weft_claims_refused_total", claim.reason)
+            if claim.stale:
+                await handback.send(engine, [message], [incoming], delay_ms=handback.STALE_READ_MS)
+        case Ended():
+            await results.record_end(engine, claim)
+        case Claim():
+            keeper = engine.part(LeaseKeeper)
+            keeper.add(claim)
+            try:
+                outcome = await attempt.run(engine, claim)
+                await _record(engine, claim, outcome)
+            finally:
+                keeper.remove(claim)
+
+
+async def _record(engine: Engine, claim: Claim, outcome: attempt.Outcome) -> None:
+    try:
+        await results.record(engine, claim, outcome)
+    except (Throttled, Unavailable) as error:
+        # The lease lapses, and the task runs again under the same idempotency key.
+        engine.metrics.count("weft_results_lost_total")
+        log.error(
+            "result could not be stored, the task will be run again",
+            extra={
+                "action": "execute.result_lost",
+                "execution": claim.aggregate.execution,
+                "task": claim.doc["task"],
+                "attempt": claim.attempt,
+                "error": type(error).__name__,
+            },
+        )

@@ -1,0 +1,177 @@
+"""What `decide` needs from the store: messages turned into inputs, and the data of expressions.
+
+A message only says where to look. What happened is read from the task document, which the worker
+wrote in the same transaction as the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from orchestrator.domain.codec import iso
+from orchestrator.domain.effects import in_flight
+from orchestrator.domain.failure import Failure
+from orchestrator.domain.inputs import Facts, Input, Lost, Needs, Start, TaskResult, TimerDue
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import claimcheck, documents
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import patiently
+
+READ_AT_ONCE = 500
+_OUTCOME = {
+    TaskStatus.COMPLETED.value: "completed",
+    TaskStatus.DEAD_LETTERED.value: "failed",
+    TaskStatus.CANCELLED.value: "cancelled",
+}
+"""Final states of a task document -> outcome for `decide`."""
+_NO_RESULT = frozenset({Code.PENDING, Code.SKIPPED_UPSTREAM, Code.SKIPPED_CONDITION})
+
+
+async def inputs_of(
+    engine: Engine, aggregate: Aggregate, messages: Iterable[Message]
+) -> list[Input]:
+    """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
+    ended unheard and what nobody works on."""
+    inputs: list[Input] = []
+    finished: dict[str, tuple[int, int | None]] = {}
+    check = False
+    for message in messages:
+        match message.type:
+            case MessageType.EXECUTION_STARTED:
+                inputs.append(Start())
+            case MessageType.TIMER_DUE:
+                inputs.append(TimerDue())
+            case MessageType.TASK_FINISHED:
+                position = aggregate.workflow.index.get(message.task)
+                if position is not None:
+                    id = documents.task_id(message.task, message.item)
+                    finished[id] = (position, message.item)
+            case MessageType.CHECK:
+                check = True
+            case MessageType.RUN_TASK:
+                pass  # not ours: it came to the wrong queue
+    if check:
+        inputs += [Start(), TimerDue()]
+        for task, item in in_flight(aggregate.state):
+            id = documents.task_id(aggregate.workflow.tasks[task].id, item)
+            finished[id] = (task, item)
+    found = await read_tasks(engine, aggregate.partition, finished)
+    lost: list[tuple[int, int | None]] = []
+    for id, (task, item) in finished.items():
+        doc = found.get(id)
+        if doc is not None and doc["status"] in _OUTCOME:
+            inputs.append(_result(task, item, doc))
+        elif check and _nobody_works(engine, doc):
+            lost.append((task, item))
+    if lost:
+        inputs.append(
+            Lost(
+                tasks=tuple(task for task, item in lost if item is None),
+                items=tuple((task, item) for task, item in lost if item is not None),
+            )
+        )
+    return inputs
+
+
+def _result(task: int, item: int | None, doc: dict[str, Any]) -> TaskResult:
+    failure = doc.get("failure")
+    return TaskResult(
+        task=task,
+        item=item,
+        outcome=_OUTCOME[doc["status"]],  # pyright: ignore[reportArgumentType]
+        failure=Failure.from_doc(failure) if failure else None,
+        attempt=doc["attempt"],
+        started_at=doc.get("startedAt"),
+    )
+
+
+def _nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
+    """Whether work in flight has neither a message nor a valid lease: never claimed, lease
+    expired, or its retry overdue (`sweepAt` says both)."""
+    return doc is None or doc.get("sweepAt", 0) <= engine.clock.now()
+
+
+async def read_tasks(
+    engine: Engine, partition: tuple[str, str], ids: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """Bodies of those task documents that exist."""
+    wanted = list(ids)
+    result: dict[str, dict[str, Any]] = {}
+    for at in range(0, len(wanted), READ_AT_ONCE):
+        some = wanted[at : at + READ_AT_ONCE]
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, some)
+        result |= {id: doc.body for id, doc in found.items()}
+    return result
+
+
+def execution_facts(aggregate: Aggregate) -> dict[str, Json]:
+    """`execution` as expressions see it."""
+    started = aggregate.state.started_at
+    return {
+        "id": aggregate.execution,
+        "startedAt": iso(started) if started is not None else None,
+        "tags": aggregate.header["tags"],
+    }
+
+
+def empty(aggregate: Aggregate) -> Facts:
+    """Facts before anything was loaded."""
+    return Facts(input_loaded=False, execution=execution_facts(aggregate))
+
+
+async def supply(engine: Engine, aggregate: Aggregate, known: Facts, needs: Needs) -> Facts:
+    """`known` and what `needs` asks for."""
+    return Facts(
+        input=await claimcheck.load(engine, aggregate.input) if needs.input else known.input,
+        input_loaded=known.input_loaded or needs.input,
+        tasks={**known.tasks, **await outcomes(engine, aggregate, needs.outputs)},
+        execution=known.execution,
+    )
+
+
+async def outcomes(
+    engine: Engine, aggregate: Aggregate, tasks: Iterable[str]
+) -> dict[str, dict[str, Json]]:
+    """`{"output", "status", "error"}` of these tasks, as expressions see them. Only tasks that
+    were dispatched have a document to read."""
+    result: dict[str, dict[str, Json]] = {}
+    wanted: list[str] = []
+    for task in tasks:
+        code = aggregate.state.tasks[aggregate.workflow.index[task]]
+        result[task] = {"output": None, "status": STATUS_OF_CODE[code].value, "error": None}
+        if code not in _NO_RESULT:
+            wanted.append(task)
+    found = await read_tasks(engine, aggregate.partition, map(documents.task_id, wanted))
+    for task in wanted:
+        doc = found.get(documents.task_id(task))
+        if doc is None or doc["status"] not in _OUTCOME:
+            continue  # a wait leaves no document
+        # The result may be news to this state: the message about it is what is being decided.
+        result[task]["status"] = doc["status"]
+        if doc.get("output") is not None:
+            payload = Payload.from_doc(doc["output"])
+            result[task]["output"] = await claimcheck.load(engine, payload)
+        if doc.get("failure") is not None:
+            result[task]["error"] = doc["failure"]
+    return result
+
+
+def pending_results(aggregate: Aggregate, messages: Sequence[Message]) -> list[Message]:
+    """Messages about tasks that this state does not show as dispatched yet, though it has not
+    settled them either: a replica may lag behind the commit that dispatched them."""
+    late: list[Message] = []
+    for message in messages:
+        position = aggregate.workflow.index.get(message.task)
+        if (
+            message.type is MessageType.TASK_FINISHED
+            and position is not None
+            and aggregate.state.tasks[position] == Code.PENDING
+        ):
+            late.append(message)
+    return late

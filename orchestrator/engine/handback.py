@@ -1,0 +1,49 @@
+"""Give messages back as new ones: fresh ids, real delay, no rise of the delivery count.
+
+For work that cannot be done just now (time budget used up, store throttled, a replica lagging).
+Abandoning instead would burn through the broker's ten deliveries in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.domain.messages import Message
+from orchestrator.engine import outbox
+from orchestrator.engine.core import Engine
+from orchestrator.engine.incoming import Incoming
+
+STALE_READ_MS = 500
+BASE_DELAY_MS = 250
+MAX_DELAY_MS = 30_000
+HOPS = "hops"
+"""Property that counts how often a message was handed back."""
+MAX_HOPS = 50
+"""After this many, a message is dropped: state says what is due, and the sweeper sends it again."""
+
+
+async def send(
+    engine: Engine,
+    messages: Sequence[Message],
+    incoming: Sequence[Incoming] = (),
+    *,
+    delay_ms: int | None = None,
+) -> None:
+    """Send `messages` again, later: after `delay_ms`, or a delay that doubles with every hop.
+    `incoming`: what they came as. Raises `TransportError`."""
+    hops = 1 + max((_hops(item) for item in incoming), default=0)
+    if hops > MAX_HOPS:
+        engine.metrics.count("weft_messages_dropped_total", "hops")
+        return
+    delay = delay_ms if delay_ms is not None else min(BASE_DELAY_MS << hops, MAX_DELAY_MS)
+    due_at = engine.clock.now() + delay
+    outgoing = [
+        outbox.out_message(message, engine.ids.new(), due_at, extra={HOPS: str(hops)})
+        for message in messages
+    ]
+    await engine.transport.send(outgoing)
+
+
+def _hops(incoming: Incoming) -> int:
+    text = incoming.properties.get(HOPS, "0")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,16 @@
+"""A received message, as the triggers hand it over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """Body and the broker's metadata. `delivery_count` starts at 1."""
+
+    body: bytes
+    message_id: str = ""
+    delivery_count: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])

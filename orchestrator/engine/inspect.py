@@ -1,0 +1,190 @@
+"""The read side: what the API shows of executions, tasks and history. Writes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.domain import codec
+from orchestrator.domain.errors import NotFoundError
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import aggregate as aggregates
+from orchestrator.engine import claimcheck, documents, shapes
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.core import Engine
+from orchestrator.engine.history import commits
+from orchestrator.engine.resilience import patiently
+from orchestrator.engine.submit import links
+from orchestrator.engine.views import (
+    ExecutionSummary,
+    ExecutionView,
+    HistoryEvent,
+    TaskSummary,
+    TaskView,
+)
+from orchestrator.ports import Query, Where
+
+After = tuple[str | int, str] | None
+
+POLL_FIRST_MS = 20
+POLL_LAST_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFilter:
+    """What to list. Times in epoch ms; `tag` as (name, value)."""
+
+    status: ExecutionStatus | None = None
+    workflow: str | None = None
+    tag: tuple[str, str] | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+
+
+async def aggregate(engine: Engine, tenant: str, execution: str) -> Aggregate:
+    """The execution as stored now. Raises `NotFoundError`."""
+    found = await aggregates.load(engine, (tenant, execution), fresh=True)
+    if found is None:
+        raise NotFoundError(
+            f"no execution {execution!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
+        )
+    return found
+
+
+async def execution(
+    engine: Engine, tenant: str, execution: str, *, wait_ms: int = 0
+) -> ExecutionView:
+    """One execution. With `wait_ms`, answer when it has ended or the time is up. Raises
+    `NotFoundError`."""
+    waited, pause = 0, POLL_FIRST_MS
+    while True:
+        found = await aggregate(engine, tenant, execution)
+        if found.state.status in TERMINAL_EXECUTION or waited >= wait_ms:
+            break
+        pause = min(pause, wait_ms - waited)
+        await engine.clock.sleep(pause)
+        waited, pause = waited + pause, min(pause * 3 // 2, POLL_LAST_MS)
+    failure = found.state.failure
+    header = found.header
+    return ExecutionView(
+        **shapes.summary(header, found.state, found.workflow.name),
+        deadline_at=found.state.deadline_at,
+        started_by=header["startedBy"],
+        idempotency_key=header.get("key"),
+        traceparent=header.get("traceparent"),
+        seq=found.state.seq,
+        input=await claimcheck.load(engine, found.input),
+        output=await claimcheck.load(engine, found.state.output),
+        error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)
+        if failure
+        else None,
+        links=links(execution),
+    )
+
+
+async def executions(
+    engine: Engine, tenant: str, filter: ExecutionFilter, *, limit: int, after: After
+) -> tuple[list[ExecutionSummary], After]:
+    """A page of the tenant's executions, newest first, and where the next page begins."""
+    # The tenant is in the query's text too, and every row is checked: routing by a prefix of a
+    # hierarchical key has returned other partitions' rows.
+    where = [Where("type", "=", "execution"), Where("tenantId", "=", tenant)]
+    if filter.status is not None:
+        where.append(Where("status", "=", filter.status.value))
+    if filter.workflow is not None:
+        where.append(Where("workflow", "=", filter.workflow))
+    if filter.tag is not None:
+        where.append(Where(documents.tag_field(filter.tag[0]), "=", filter.tag[1]))
+    if filter.created_after is not None:
+        where.append(Where("createdAt", ">=", filter.created_after))
+    if filter.created_before is not None:
+        where.append(Where("createdAt", "<", filter.created_before))
+    query = Query(
+        partition=(tenant,),
+        where=tuple(where),
+        order_by="createdAt",
+        descending=True,
+        after=after,
+        limit=limit,
+    )
+    found = await patiently(engine, engine.store.query, EXECUTIONS, query)
+    own = [doc for doc in found if doc.body["tenantId"] == tenant]
+    engine.metrics.count("weft_foreign_rows_total", by=len(found) - len(own))
+    items = [
+        ExecutionSummary(
+            **shapes.summary(doc.body, codec.state_from_doc(_without_maps(doc.body)), "")
+        )
+        for doc in own
+    ]
+    more = (found[-1].body["createdAt"], found[-1].id) if len(found) == limit else None
+    return items, more
+
+
+def _without_maps(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body["state"].items() if key != "maps"}
+
+
+async def tasks(
+    engine: Engine, tenant: str, execution: str, *, limit: int, after: After
+) -> tuple[list[TaskSummary], After]:
+    """A page of the tasks in definition order. Raises `NotFoundError`."""
+    found = await aggregate(engine, tenant, execution)
+    start = int(after[0]) + 1 if after else 0
+    positions = range(start, min(start + limit, len(found.workflow.tasks)))
+    ids = [documents.task_id(found.workflow.tasks[at].id) for at in positions]
+    docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, ids)
+    items = [
+        TaskSummary(**shapes.task(found, at, docs[id].body if id in docs else None))
+        for at, id in zip(positions, ids, strict=True)
+    ]
+    more = positions.stop < len(found.workflow.tasks)
+    return items, (positions[-1], "") if more and positions else None
+
+
+async def task(
+    engine: Engine, tenant: str, execution: str, task: str, *, item: int | None = None
+) -> TaskView:
+    """One task, or one item of a map, with attempts and output. Raises `NotFoundError`."""
+    found = await aggregate(engine, tenant, execution)
+    at = found.workflow.index.get(task)
+    if at is None:
+        raise NotFoundError(
+            f"workflow {found.workflow.name!r} has no task {task!r}", code="TASK_NOT_FOUND"
+        )
+    if item is not None and (at not in found.state.maps or item >= found.state.maps[at].count):
+        raise NotFoundError(f"task {task!r} has no item {item}", code="ITEM_NOT_FOUND")
+    id = documents.task_id(task, item)
+    docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, [id])
+    doc = docs[id].body if id in docs else None
+    output = Payload.from_doc(doc["output"]) if doc and doc.get("output") else None
+    return TaskView(
+        **shapes.task(found, at, doc, item),
+        **shapes.task_details(found, at, doc, item),
+        output=await claimcheck.load(engine, output),
+    )
+
+
+async def history(
+    engine: Engine, tenant: str, execution: str, *, limit: int, after: After
+) -> tuple[list[HistoryEvent], After]:
+    """A page of the history. `after` is (commit, position in it). Raises `NotFoundError`."""
+    found = await aggregate(engine, tenant, execution)
+    begin = (int(after[0]), int(after[1])) if after else (0, -1)
+    # Every commit holds at least one event, so `limit + 1` commits are enough.
+    records = await commits(
+        engine, found.partition, first=begin[0], last=found.state.seq, limit=limit + 1
+    )
+    items: list[HistoryEvent] = []
+    last: After = None
+    for record in records:
+        for position, doc in enumerate(record["events"]):
+            if (record["seq"], position) <= begin:
+                continue
+            if len(items) == limit:
+                return items, last
+            described = codec.describe(codec.event_from_doc(doc), found.workflow)
+            items.append(HistoryEvent(seq=record["seq"], **described))
+            last = (record["seq"], str(position))
+    return items, None

@@ -1,0 +1,115 @@
+"""Keeps the leases of running attempts alive, and tells them when to stop.
+
+One loop per process looks at all claims every third of a lease: most attempts end before it comes
+to them and cost nothing. Renewal goes by the claim's ETag: if it fails, somebody took over, and
+the attempt is told so; its late result cannot be written any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import claims
+from orchestrator.engine.claims import Claim
+from orchestrator.engine.core import Engine
+from orchestrator.ports import NotFound, PreconditionFailed, StoreError
+
+log = logging.getLogger(__name__)
+
+_STOPPED = TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING}
+
+
+class LeaseKeeper:
+    """The claims of one process. The loop runs only while there are any."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._claims: dict[str, Claim] = {}
+        self._loop: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def add(self, claim: Claim) -> None:
+        """Keep this claim alive until `remove`."""
+        self._claims[claim.token] = claim
+        if self._loop is None or self._loop.done():
+            self._loop = asyncio.create_task(self._keep(), name="weft-leases")
+
+    def remove(self, claim: Claim) -> None:
+        """The attempt has ended."""
+        self._claims.pop(claim.token, None)
+
+    async def close(self) -> None:
+        """Stop renewing."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+            self._loop = None
+
+    async def _keep(self) -> None:
+        engine = self._engine
+        period = max(1, engine.tunables.lease_ms // 3)
+        while self._claims:
+            await engine.clock.sleep(period)
+            old = engine.clock.now() - period
+            due = [
+                claim
+                for claim in self._claims.values()
+                if not claim.lost and claim.doc["lease"]["beatAt"] <= old
+            ]
+            await asyncio.gather(*(self._renew(claim) for claim in due))
+
+    async def _renew(self, claim: Claim) -> None:
+        engine = self._engine
+        async with claim.lock:
+            if claim.token not in self._claims:
+                return  # ended meanwhile
+            now = engine.clock.now()
+            body = {**claim.doc, **claims.lease(engine, claim.token, now)}
+            partition = claim.aggregate.partition
+            try:
+                claim.etag = await engine.store.replace(
+                    EXECUTIONS, partition, body, if_match=claim.etag
+                )
+                claim.doc = body
+            except (PreconditionFailed, NotFound):
+                _stop(claim, lost=True)
+                engine.metrics.count("weft_leases_lost_total")
+                log.warning(
+                    "lease lost, the attempt is told to stop",
+                    extra={
+                        "action": "lease.lost",
+                        "execution": partition[1],
+                        "task": claim.doc["task"],
+                        "attempt": claim.attempt,
+                    },
+                )
+                return
+            except StoreError as error:
+                log.warning(
+                    "lease not renewed, will be tried again",
+                    extra={"action": "lease.not_renewed", "error": type(error).__name__},
+                )
+                return
+        await self._look_at_execution(claim)
+
+    async def _look_at_execution(self, claim: Claim) -> None:
+        """The heartbeat is how a running task learns that its execution was stopped."""
+        partition = claim.aggregate.partition
+        try:
+            found = await self._engine.store.read_many(EXECUTIONS, partition, [partition[1]])
+        except StoreError:
+            return
+        doc = found.get(partition[1])
+        if doc is None or ExecutionStatus(doc.body["status"]) in _STOPPED:
+            _stop(claim, lost=False)
+
+
+def _stop(claim: Claim, *, lost: bool) -> None:
+    claim.lost = claim.lost or lost
+    if claim.call is not None:
+        claim.call.cancelled = True

@@ -1,0 +1,203 @@
+"""The orchestrator: messages in, decisions committed, messages out. Stateless and competing.
+
+Messages of a batch are grouped by execution, so that 32 finished tasks of one execution are one
+decision and one commit. Groups run side by side under a time budget below the lock; what cannot be
+begun in time is handed back as new messages. The function never raises for one bad message or
+execution: a batch is settled all or nothing, and neighbours must not pay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from orchestrator.domain.decide import Decision, decide
+from orchestrator.domain.events import TasksRequeued
+from orchestrator.domain.inputs import Input
+from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
+from orchestrator.domain.status import TERMINAL_EXECUTION
+from orchestrator.domain.topology import ORCHESTRATION_QUEUE
+from orchestrator.engine import aggregate as aggregates
+from orchestrator.engine import deadletters, facts, handback, relay
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.commit import Outdated, commit, postpone_check
+from orchestrator.engine.core import Engine
+from orchestrator.engine.incoming import Incoming
+from orchestrator.ports import Throttled, TransportError, Unavailable
+
+log = logging.getLogger(__name__)
+
+GROUPS_AT_ONCE = 16
+MAX_FACT_ROUNDS = 1_000
+"""A definition of 10,000 tasks whose conditions chain needs one round per link at worst; more than
+this in one decision is a fault of ours, and must not spin for ever."""
+CONFLICT_WAIT_MS = 2
+
+_Partition = tuple[str, str]
+
+
+class _Group:
+    """The messages of one execution in a batch, with what they came as."""
+
+    __slots__ = ("incoming", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.incoming: list[Incoming] = []
+
+
+async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
+    """Take a batch of the orchestration queue. Returns when everything in it is committed, handed
+    back or kept as a dead letter; raises only if none of that was possible (store and broker both
+    gone), so that the host abandons the batch."""
+    groups: dict[_Partition, _Group] = {}
+    for incoming in batch:
+        try:
+            message = decode(incoming.body)
+            if message.type is MessageType.RUN_TASK:
+                raise BadMessage("runTask does not belong to the orchestration queue")
+        except BadMessage as error:
+            await deadletters.capture(
+                engine, incoming, queue=ORCHESTRATION_QUEUE, reason=error.reason
+            )
+            continue
+        group = groups.setdefault((message.tenant, message.execution), _Group())
+        group.messages.append(message)
+        group.incoming.append(incoming)
+    if len(groups) == 1:  # the common case needs no tasks
+        [(partition, group)] = groups.items()
+        await _safely(engine, partition, group)
+        return
+    until = engine.clock.now() + engine.tunables.batch_budget_ms
+    queue = iter(groups.items())
+
+    async def work() -> None:
+        for partition, group in queue:
+            if engine.clock.now() >= until:
+                engine.metrics.count("weft_handed_back_total", "budget")
+                await handback.send(engine, group.messages, group.incoming)
+            else:
+                await _safely(engine, partition, group)
+
+    workers = [work() for _ in range(min(GROUPS_AT_ONCE, len(groups)))]
+    for result in await asyncio.gather(*workers, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
+    """One group; its troubles stay its own."""
+    try:
+        await advance(engine, partition, group.messages, group.incoming)
+    except (Throttled, Unavailable, Outdated, TransportError) as error:
+        log.warning(
+            "execution not advanced, its messages are handed back",
+            extra={
+                "action": "orchestrate.handed_back",
+                "tenant": partition[0],
+                "execution": partition[1],
+                "error": type(error).__name__,
+            },
+        )
+        engine.metrics.count("weft_handed_back_total", type(error).__name__)
+        await handback.send(engine, group.messages, group.incoming)
+    except Exception as error:
+        log.exception(
+            "execution cannot be advanced, its messages become dead letters",
+            extra={
+                "action": "orchestrate.poisoned",
+                "tenant": partition[0],
+                "execution": partition[1],
+            },
+        )
+        for incoming in group.incoming:
+            await deadletters.capture(
+                engine,
+                incoming,
+                queue=ORCHESTRATION_QUEUE,
+                reason=f"execution {partition[1]}: {type(error).__name__}: {error}",
+            )
+
+
+async def advance(
+    engine: Engine,
+    partition: _Partition,
+    messages: Sequence[Message],
+    incoming: Sequence[Incoming] = (),
+) -> None:
+    """Load, decide, commit; again after a conflict. Raises `Outdated` after too many conflicts,
+    and what the store raises once `patiently` gave up."""
+    fresh = False
+    for attempt in range(engine.tunables.commit_attempts):
+        aggregate = await aggregates.load(engine, partition, fresh=fresh)
+        if aggregate is None:
+            engine.metrics.count("weft_messages_dropped_total", "unknownExecution")
+            log.warning(
+                "message for an unknown execution dropped",
+                extra={"action": "orchestrate.unknown", "execution": partition[1]},
+            )
+            return
+        if aggregate.state.status in TERMINAL_EXECUTION:
+            engine.metrics.count("weft_messages_dropped_total", "ended")
+            return
+        now = engine.clock.now()
+        decision = await _decide(engine, aggregate, messages, now)
+        if not decision.events:
+            if not aggregate.fresh:
+                fresh = True  # a remembered state may be old: believe only what is stored
+                continue
+            await _nothing_to_do(engine, aggregate, messages, incoming, now)
+            return
+        try:
+            _, sends = await commit(engine, aggregate, decision, now=now)
+        except Outdated:
+            engine.metrics.count("weft_commit_conflicts_total")
+            engine.aggregates.drop(partition)
+            fresh = True
+            if attempt > 2:
+                await engine.clock.sleep(CONFLICT_WAIT_MS * attempt)
+            continue
+        _count(engine, decision)
+        await relay.send_now(engine, sends)
+        return
+    raise Outdated(f"{engine.tunables.commit_attempts} conflicts in a row")
+
+
+async def _decide(
+    engine: Engine, aggregate: Aggregate, messages: Sequence[Message], now: int
+) -> Decision:
+    """Decide, loading what its expressions turn out to need."""
+    inputs: list[Input] = await facts.inputs_of(engine, aggregate, messages)
+    known = facts.empty(aggregate)
+    for _ in range(MAX_FACT_ROUNDS):
+        decision = decide(aggregate.workflow, aggregate.state, inputs, known, now)
+        if not decision.needs:
+            return decision
+        known = await facts.supply(engine, aggregate, known, decision.needs)
+    raise RuntimeError("a decision kept asking for facts")
+
+
+async def _nothing_to_do(
+    engine: Engine,
+    aggregate: Aggregate,
+    messages: Sequence[Message],
+    incoming: Sequence[Incoming],
+    now: int,
+) -> None:
+    if any(message.type is MessageType.CHECK for message in messages):
+        await postpone_check(engine, aggregate, now=now)
+    late = facts.pending_results(aggregate, messages)
+    if late:
+        await handback.send(engine, late, incoming, delay_ms=handback.STALE_READ_MS)
+    else:
+        engine.metrics.count("weft_duplicates_suppressed_total", "orchestration")
+    engine.aggregates.put(aggregate.partition, aggregate)
+
+
+def _count(engine: Engine, decision: Decision) -> None:
+    for event in decision.events:
+        if isinstance(event, TasksRequeued):
+            engine.metrics.count("weft_repairs_total", "task", len(event.tasks) + len(event.items))
+    if decision.state.status in TERMINAL_EXECUTION:
+        engine.metrics.count("weft_executions_total", decision.state.status.value)

@@ -1,0 +1,82 @@
+"""The transactional outbox: messages stored with the change that causes them, sent afterwards.
+
+An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent", "sweepAt"}`;
+its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on every
+resend of the entry, so that the broker's duplicate detection removes doubles, and never used for
+anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.domain.effects import Outgoing
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.engine import documents
+from orchestrator.engine.core import Engine
+from orchestrator.ports import OutMessage
+
+MESSAGES_PER_DOCUMENT = 100
+MAX_DOCUMENTS = 30
+"""Wider fan-outs put more messages into each document, so that a commit of any width stays within
+the 100 operations of a batch."""
+ID_PREFIX = "outbox:"
+
+
+def build(
+    engine: Engine,
+    partition: tuple[str, ...],
+    outgoing: Sequence[Outgoing],
+    *,
+    now: int,
+    traceparent: str = "",
+) -> list[dict[str, Any]]:
+    """Outbox documents for `outgoing`, to be created in the committing batch."""
+    per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // MAX_DOCUMENTS))
+    result: list[dict[str, Any]] = []
+    for start in range(0, len(outgoing), per_document):
+        doc = documents.base(partition, ID_PREFIX + engine.ids.new(), "outbox")
+        doc["sweepAt"] = now + engine.tunables.outbox_grace_ms
+        doc["messages"] = [
+            [entry.message.type.value, entry.message.task, entry.message.item, entry.due_at]
+            for entry in outgoing[start : start + per_document]
+        ]
+        if traceparent:
+            doc["traceparent"] = traceparent
+        result.append(doc)
+    return result
+
+
+def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
+    """What to send for these documents. Raises `KeyError`, `ValueError`, `TypeError` for a
+    document that is not a well-formed outbox."""
+    result: list[OutMessage] = []
+    for doc in docs:
+        tenant, execution = doc["tenantId"], doc["executionId"]
+        entry_id = doc["id"][len(ID_PREFIX) :]
+        trace = doc.get("traceparent", "")
+        for position, (kind, task, item, due_at) in enumerate(doc["messages"]):
+            message = Message(MessageType(kind), tenant, execution, task, item)
+            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace))
+    return result
+
+
+def out_message(
+    message: Message,
+    message_id: str,
+    due_at: int | None = None,
+    traceparent: str = "",
+    extra: Mapping[str, str] | None = None,
+) -> OutMessage:
+    """A message for the transport, with the properties that filters and tracing read."""
+    properties = {"type": message.type.value, "tenant": message.tenant, **(extra or {})}
+    if traceparent:
+        properties["traceparent"] = traceparent
+    return OutMessage(
+        queue=message.queue,
+        body=message.encode(),
+        message_id=message_id,
+        due_at=due_at,
+        properties=properties,
+    )

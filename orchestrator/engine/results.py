@@ -1,0 +1,149 @@
+"""Record how an attempt ended, in one batch with the message that it causes.
+
+    success, last failure  -> task document final     + outbox TASK_FINISHED
+    failure with a retry   -> task document RETRYING  + outbox RUN_TASK, due at the next attempt
+
+The write goes by the claim's ETag: an attempt whose lease was taken over cannot overwrite the
+result of the next. While the store throttles, the result is kept and written again: the activity
+is not run a second time for the store's sake.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from orchestrator.domain.effects import Outgoing
+from orchestrator.domain.failure import Failure
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.retry import is_retryable, next_delay
+from orchestrator.domain.status import TaskStatus
+from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
+from orchestrator.engine import outbox, relay
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.attempt import Outcome
+from orchestrator.engine.claims import Claim, Ended
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
+
+log = logging.getLogger(__name__)
+
+
+async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
+    """Write the attempt's end and send its message. A lost lease drops the result. Raises what
+    the store raises once `patiently` gave up: the lease then lapses and the task is taken over."""
+    async with claim.lock:
+        now = engine.clock.now()
+        doc, message = _ended(claim, outcome, now)
+        written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+    if written is None:
+        engine.metrics.count("weft_late_results_total")
+        log.warning(
+            "result of an attempt that lost its lease dropped",
+            extra={
+                "action": "attempt.late",
+                "execution": claim.aggregate.execution,
+                "task": claim.doc["task"],
+                "attempt": claim.attempt,
+            },
+        )
+        return
+    engine.metrics.count("weft_attempts_total", doc["status"])
+    await relay.send_now(engine, written)
+
+
+async def record_end(engine: Engine, ended: Ended) -> None:
+    """Write a final document of a task that was not run, and tell the orchestrator."""
+    message = _finished(ended.aggregate, ended.doc)
+    now = engine.clock.now()
+    written = await _write(engine, ended.aggregate, ended.doc, ended.etag, message, now)
+    if written is not None:
+        engine.metrics.count("weft_attempts_total", ended.doc["status"])
+        await relay.send_now(engine, written)
+
+
+def _ended(claim: Claim, outcome: Outcome, now: int) -> tuple[dict[str, Any], Outgoing | None]:
+    """The task document after the attempt, and the message to send with it."""
+    doc = {key: value for key, value in claim.doc.items() if key not in ("lease", "sweepAt")}
+    last = {**doc["attempts"][-1], "endedAt": now}
+    if outcome.output is not None:
+        doc |= {
+            "status": TaskStatus.COMPLETED.value,
+            "endedAt": now,
+            "output": outcome.output.to_doc(),
+            "attempts": [*doc["attempts"][:-1], last],
+        }
+        return doc, _finished(claim.aggregate, doc)
+    assert outcome.failure is not None
+    failure = outcome.failure.bounded()
+    last["error"] = failure.to_doc()
+    doc["attempts"] = [*doc["attempts"][:-1], last]
+    delay = _delay(claim, failure)
+    if delay is None:
+        doc |= {
+            "status": TaskStatus.DEAD_LETTERED.value,
+            "endedAt": now,
+            "failure": failure.to_doc(),
+        }
+        return doc, _finished(claim.aggregate, doc)
+    due_at = now + delay
+    doc |= {"status": TaskStatus.RETRYING.value, "dueAt": due_at}
+    partition = claim.aggregate.partition
+    again = Outgoing(
+        Message(MessageType.RUN_TASK, *partition, doc["task"], doc.get("item")), due_at
+    )
+    return doc, again if delay <= MAX_SCHEDULE_AHEAD_MS else None
+
+
+def _delay(claim: Claim, failure: Failure) -> int | None:
+    if not is_retryable(claim.spec.retry, failure):
+        return None
+    key = f"{claim.aggregate.execution}:{claim.id}"
+    return next_delay(
+        claim.spec.retry,
+        attempt=claim.attempt,
+        key=key,
+        retry_after_ms=failure.retry_after_ms,
+    )
+
+
+def _finished(aggregate: Aggregate, doc: dict[str, Any]) -> Outgoing:
+    return Outgoing(
+        Message(MessageType.TASK_FINISHED, *aggregate.partition, doc["task"], doc.get("item"))
+    )
+
+
+async def _write(
+    engine: Engine,
+    aggregate: Aggregate,
+    doc: dict[str, Any],
+    etag: str | None,
+    message: Outgoing | None,
+    now: int,
+) -> list[dict[str, Any]] | None:
+    """The batch; the outbox documents to send, or None if somebody else has the task. `recorded`
+    names this very write, to tell it from another's when its answer is lost."""
+    partition = aggregate.partition
+    doc["recorded"] = engine.ids.new()
+    if doc["status"] == TaskStatus.RETRYING.value:
+        doc["sweepAt"] = doc["dueAt"] + (engine.tunables.retry_grace_ms if message else 0)
+    sends = outbox.build(
+        engine,
+        partition,
+        [message] if message else [],
+        now=now,
+        traceparent=aggregate.traceparent,
+    )
+    first = Create(doc) if etag is None else Replace(doc, etag)
+    operations = [first, *(Create(entry) for entry in sends)]
+    try:
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, list(operations))
+    except (PreconditionFailed, Conflict, NotFound):
+        return None
+    except Unclear:
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [doc["id"]])
+        stored = found.get(doc["id"])
+        if stored is None or stored.body.get("recorded") != doc["recorded"]:
+            return None
+    return sends

@@ -1,0 +1,249 @@
+"""Start an execution: one batch that stores it, its first event and its first message.
+
+With an idempotency key the execution id is derived from tenant, workflow and key, so that the
+database itself refuses the second one, from whichever instance it comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from orchestrator.domain import codec, jsonvalues
+from orchestrator.domain.effects import Outgoing
+from orchestrator.domain.errors import (
+    ConflictError,
+    ErrorDetail,
+    InvalidError,
+    NotFoundError,
+    TooLargeError,
+)
+from orchestrator.domain.events import ExecutionAccepted
+from orchestrator.domain.evolve import accepted
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.jsonvalues import child_path
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.status import ExecutionStatus
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.workflow import Workflow
+from orchestrator.engine import catalog, claimcheck, documents, outbox, relay
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.engine.views import StartResult
+from orchestrator.ports import Conflict, Create
+
+MAX_TAGS = 20
+MAX_TAG_CHARS = 256
+_TAG_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MAX_SCHEMA_FAULTS = 100
+
+
+async def start(
+    engine: Engine,
+    tenant: str,
+    workflow: str,
+    input: Json,
+    *,
+    key: str | None = None,
+    version: int | None = None,
+    tags: Mapping[str, str] | None = None,
+    traceparent: str = "",
+    started_by: str = "",
+) -> StartResult:
+    """Store a new execution of `workflow` (the latest version unless one is named) and send its
+    first message. Durable when it returns.
+
+    The same `key` with the same request answers with the first execution (`created` False).
+    Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
+    `InvalidError` (input against its schema, all failures; tags), `TooLargeError`.
+    """
+    labels = dict(tags or {})
+    _check_tags(labels)
+    head = await catalog.head(engine, tenant, workflow)
+    digest = jsonvalues.body_hash(
+        {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
+    )
+    execution = _derived_id(tenant, workflow, key) if key is not None else engine.ids.new()
+    if key is not None and (known := await _repeat(engine, tenant, execution, digest, key)):
+        return known
+    if head.body["archived"]:
+        raise ConflictError(
+            f"workflow {workflow!r} is archived; publish it again to start it",
+            code="WORKFLOW_ARCHIVED",
+        )
+    number = version if version is not None else int(head.body["latest"])
+    if not 1 <= number <= head.body["latest"]:
+        raise NotFoundError(
+            f"workflow {workflow!r} has no version {number}; the latest is {head.body['latest']}",
+            code="VERSION_NOT_FOUND",
+        )
+    runnable = await catalog.compiled(engine, tenant, workflow, number)
+    _check_input(runnable, input)
+    partition = (tenant, execution)
+    try:
+        payload = await claimcheck.store(engine, partition, "input", jsonvalues.dumps(input))
+    except claimcheck.PayloadTooLarge as error:
+        raise TooLargeError(f"the input has {error}") from None
+    header: dict[str, Any] = {
+        "workflow": workflow,
+        "version": number,
+        "input": payload.to_doc(),
+        "tags": labels,
+        "startedBy": started_by,
+        "requestHash": digest,
+        **{documents.tag_field(name): value for name, value in labels.items()},
+    }
+    if key is not None:
+        header["key"] = key
+    if traceparent:
+        header["traceparent"] = traceparent
+    created = await _store(engine, partition, header, len(runnable.tasks))
+    if not created:
+        known = await _repeat(engine, tenant, execution, digest, key or "")
+        if known is None:
+            raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")
+        return known
+    return StartResult(
+        id=execution,
+        workflow=workflow,
+        version=number,
+        status=ExecutionStatus.PENDING,
+        created=True,
+        links=links(execution),
+    )
+
+
+def links(execution: str) -> dict[str, str]:
+    """Where to look next."""
+    own = f"/v1/executions/{execution}"
+    return {"self": own, "tasks": f"{own}/tasks", "history": f"{own}/history"}
+
+
+async def _store(
+    engine: Engine, partition: tuple[str, str], header: dict[str, Any], tasks: int
+) -> bool:
+    """The submission's batch, then the fast path. False if the execution exists already."""
+    now = engine.clock.now()
+    commit = engine.ids.new()
+    event = ExecutionAccepted(at=now, tasks=tasks)
+    state = accepted(event)
+    execution = {
+        **documents.base(partition, partition[1], "execution"),
+        **header,
+        "createdAt": now,
+        "status": state.status.value,
+        "silence": engine.tunables.silence_ms,
+        "sweepAt": now + engine.tunables.silence_ms,
+        "state": codec.state_to_doc(state),
+    }
+    events = {
+        **documents.base(partition, documents.events_id(0), "events"),
+        "seq": 0,
+        "commit": commit,
+        "events": [codec.event_to_doc(event)],
+    }
+    first = Outgoing(Message(MessageType.EXECUTION_STARTED, *partition))
+    sends = outbox.build(
+        engine, partition, [first], now=now, traceparent=header.get("traceparent", "")
+    )
+    operations = [Create(execution), Create(events), *(Create(doc) for doc in sends)]
+    try:
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)
+    except Conflict:
+        return False
+    except Unclear as unclear:
+        if not await _was_mine(engine, partition, commit):
+            if isinstance(unclear.error, Conflict):
+                return False
+            raise unclear.error from unclear
+    engine.metrics.count("weft_executions_total", "accepted")
+    await relay.send_now(engine, sends)
+    return True
+
+
+async def _was_mine(engine: Engine, partition: tuple[str, str], commit: str) -> bool:
+    """Whether the execution that is there came from this very call, its first answer lost."""
+    found = await patiently(
+        engine,
+        engine.store.read_many,
+        EXECUTIONS,
+        partition,
+        [documents.events_id(0)],
+    )
+    return any(doc.body["commit"] == commit for doc in found.values())
+
+
+def _derived_id(tenant: str, workflow: str, key: str) -> str:
+    """An id of the same alphabet as fresh ones, from the idempotency key. NUL separates, because
+    no tenant, workflow name or key can contain it."""
+    return "k" + hashlib.sha256(f"{tenant}\0{workflow}\0{key}".encode()).hexdigest()[:31]
+
+
+async def _repeat(
+    engine: Engine, tenant: str, execution: str, digest: str, key: str
+) -> StartResult | None:
+    """The first answer again, if the execution exists."""
+    found = await patiently(
+        engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
+    )
+    doc = found.get(execution)
+    if doc is None:
+        return None
+    if doc.body["requestHash"] != digest:
+        raise ConflictError(
+            f"idempotency key {key!r} was used before with another request; use a new key, or send "
+            "the same input, version and tags",
+            code="IDEMPOTENCY_KEY_REUSED",
+        )
+    engine.metrics.count("weft_duplicates_suppressed_total", "start")
+    return StartResult(
+        id=execution,
+        workflow=doc.body["workflow"],
+        version=doc.body["version"],
+        status=doc.body["status"],
+        created=False,
+        links=links(execution),
+    )
+
+
+def _check_tags(tags: dict[str, str]) -> None:
+    faults = [
+        ErrorDetail(f"$.tags.{name}", f"at most {MAX_TAG_CHARS} characters", "TAG_TOO_LONG")
+        for name, value in tags.items()
+        if len(value) > MAX_TAG_CHARS
+    ]
+    faults += [
+        ErrorDetail(
+            child_path("$.tags", name), "1 to 64 letters, digits, `_`, `.` or `-`", "TAG_NAME"
+        )
+        for name in tags
+        if not _TAG_NAME.fullmatch(name)
+    ]
+    if len(tags) > MAX_TAGS:
+        faults.append(ErrorDetail("$.tags", f"at most {MAX_TAGS} tags", "TOO_MANY_TAGS"))
+    if faults:
+        raise InvalidError("the tags are not valid", details=faults)
+
+
+def _check_input(workflow: Workflow, input: Json) -> None:
+    """Validate against the definition's schema. Remote references were refused at publish."""
+    if workflow.input_schema is None:
+        return
+    validator = Draft202012Validator(workflow.input_schema)
+    faults: list[ErrorDetail] = []
+    for fault in validator.iter_errors(input):
+        path = reduce(child_path, fault.absolute_path, "$.input")
+        faults.append(ErrorDetail(path, fault.message[:500], str(fault.validator).upper()))
+        if len(faults) == MAX_SCHEMA_FAULTS:
+            break
+    if faults:
+        raise InvalidError(
+            f"the input does not fit the schema of workflow {workflow.name!r}",
+            code="INPUT_INVALID",
+            details=sorted(faults, key=lambda fault: fault.field),
+        )

@@ -1,0 +1,110 @@
+"""The sweeper: finds by `sweepAt` what is overdue, whatever lost it, and sets it going again.
+
+Stuck is impossible, not unlikely: every document that waits for a message says until when. The
+sweeper needs no change feed and no memory; it must be enough alone. It only sends messages: what
+they find is decided by the orchestrator and the workers, under their ETags, so that any number of
+sweepers does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import outbox, relay
+from orchestrator.engine.core import Engine
+from orchestrator.engine.lru import Lru
+from orchestrator.engine.resilience import patiently
+from orchestrator.engine.views import SweepReport
+from orchestrator.ports import OutMessage, Query, TransportError, Where
+
+log = logging.getLogger(__name__)
+
+MAX_PAGES = 50
+REMEMBERED = 100_000
+
+
+class _Swept:
+    """What this process sent lately, so that a backlog is not sent again every few seconds while
+    its messages wait in the queue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.sent: Lru[int] = Lru(REMEMBERED)
+
+
+async def sweep(engine: Engine) -> SweepReport:
+    """One pass over everything overdue. What cannot be sent now is found by the next pass."""
+    now = engine.clock.now()
+    outboxes = 0
+    tasks: list[OutMessage] = []
+    executions: list[OutMessage] = []
+    for doc in await _overdue(engine, "outbox", now):
+        outboxes += await relay.relay_documents(engine, [doc], repair=True)
+    for doc in await _overdue(engine, "task", now):
+        if not _recently(engine, doc, now):
+            tasks.append(_message(engine, doc, MessageType.RUN_TASK))
+    for doc in await _overdue(engine, "execution", now):
+        if not _recently(engine, doc, now):
+            executions.append(_message(engine, doc, MessageType.CHECK))
+    await _send(engine, tasks + executions)
+    engine.metrics.count("weft_repairs_total", "task", len(tasks))
+    engine.metrics.count("weft_checks_total", by=len(executions))
+    report = SweepReport(outboxes=outboxes, tasks=len(tasks), executions=len(executions))
+    if outboxes or tasks:
+        log.warning(
+            "sweeper sent what was overdue",
+            extra={"action": "sweep.repaired", "outboxes": outboxes, "tasks": len(tasks)},
+        )
+    return report
+
+
+async def _overdue(engine: Engine, kind: str, now: int) -> list[dict[str, Any]]:
+    """Documents of this type whose `sweepAt` has passed, oldest first."""
+    result: list[dict[str, Any]] = []
+    after: tuple[str | int, str] | None = None
+    for _ in range(MAX_PAGES):
+        query = Query(
+            where=(Where("type", "=", kind), Where("sweepAt", "<=", now)),
+            order_by="sweepAt",
+            after=after,
+            limit=engine.tunables.sweep_page,
+        )
+        found = await patiently(engine, engine.store.query, EXECUTIONS, query)
+        result += [doc.body for doc in found]
+        if len(found) < query.limit:
+            break
+        after = (found[-1].body["sweepAt"], found[-1].id)
+    return result
+
+
+def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
+    sent = engine.part(_Swept).sent
+    key = (doc["tenantId"], doc["executionId"], doc["id"], doc["sweepAt"])
+    last = sent.get(key)
+    if last is not None and now - last < engine.tunables.silence_ms:
+        return True
+    sent.put(key, now)
+    return False
+
+
+def _message(engine: Engine, doc: dict[str, Any], kind: MessageType) -> OutMessage:
+    """A fresh message id each time: one used before would be dropped as a duplicate."""
+    message = Message(
+        kind, doc["tenantId"], doc["executionId"], doc.get("task", ""), doc.get("item")
+    )
+    return outbox.out_message(message, engine.ids.new())
+
+
+async def _send(engine: Engine, messages: list[OutMessage]) -> None:
+    if not messages:
+        return
+    try:
+        await engine.transport.send(messages)
+    except TransportError as error:
+        engine.part(_Swept).sent = Lru(REMEMBERED)
+        log.warning(
+            "sweeper could not send, the next pass will",
+            extra={"action": "sweep.failed", "error": type(error).__name__},
+        )

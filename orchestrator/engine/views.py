@@ -1,0 +1,259 @@
+"""What the API shows: pydantic models, camelCase on the wire, times in ISO 8601 (UTC).
+
+Defined beside the read side, so that handlers, OpenAPI and the command line share one shape.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+from orchestrator.domain.status import ExecutionStatus, TaskStatus
+
+
+def iso(ms: int) -> str:
+    """Epoch milliseconds as `2026-11-30T12:00:00.123Z`."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+Instant = Annotated[
+    int,
+    PlainSerializer(iso, return_type=str),
+    Field(json_schema_extra={"format": "date-time"}),
+]
+"""Epoch milliseconds inside, ISO 8601 outside."""
+
+
+class View(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+T = TypeVar("T")
+
+
+class Page(View, Generic[T]):
+    """One page of a list; `nextCursor` is null at the end."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class FailureView(View):
+    """Why something failed; `causes` outermost first."""
+
+    type: str
+    message: str
+    task: str | None = None
+    item: int | None = None
+    field: str | None = None
+    expression: str | None = None
+    retryable: bool = True
+    causes: list[FailureView] = Field(default_factory=list)
+
+
+class Progress(View):
+    """Number of tasks by state."""
+
+    total: int
+    pending: int = 0
+    queued: int = 0
+    waiting: int = 0
+    completed: int = 0
+    skipped: int = 0
+    cancelled: int = 0
+    dead_lettered: int = 0
+
+
+class ExecutionSummary(View):
+    """An execution in a list."""
+
+    id: str
+    workflow: str
+    version: int
+    status: ExecutionStatus
+    created_at: Instant
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    progress: Progress
+
+
+class ExecutionView(ExecutionSummary):
+    """One execution, with input, output and error."""
+
+    deadline_at: Instant | None = None
+    started_by: str = ""
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    seq: int
+    input: Any = None
+    output: Any = None
+    error: FailureView | None = None
+    links: dict[str, str] = Field(default_factory=dict)
+
+
+class AttemptView(View):
+    """One attempt of a task."""
+
+    attempt: int
+    worker: str
+    started_at: Instant
+    ended_at: Instant | None = None
+    error: FailureView | None = None
+
+
+class LeaseView(View):
+    """Who works on a task now."""
+
+    worker: str
+    expires_at: Instant
+    heartbeat_at: Instant
+
+
+class MapView(View):
+    """Progress of a map."""
+
+    count: int
+    queued: int
+    completed: int
+    failed: int
+
+
+class RetryView(View):
+    """The retry policy in force, defaults applied. Milliseconds."""
+
+    max_attempts: int
+    initial_interval_ms: int
+    backoff_coefficient: float
+    max_interval_ms: int
+    jitter: str
+    retryable: list[str] | None = None
+    non_retryable: list[str] = Field(default_factory=list)
+
+
+class TaskSummary(View):
+    """A task in a list."""
+
+    id: str
+    type: str
+    status: TaskStatus
+    reason: str | None = None  # SKIPPED: condition | upstream
+    needs: list[str] = Field(default_factory=list)
+    run_when: str
+    attempt: int = 0
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    next_attempt_at: Instant | None = None
+    due_at: Instant | None = None
+    map: MapView | None = None
+    error: FailureView | None = None
+
+
+class TaskView(TaskSummary):
+    """One task (or map item) with everything known of it."""
+
+    item: int | None = None
+    timeout_ms: int
+    retry: RetryView
+    attempts: list[AttemptView] = Field(default_factory=list)
+    lease: LeaseView | None = None
+    output: Any = None
+
+
+class HistoryEvent(View):
+    """One event. Further properties depend on its type (`docs/state-machines.md`)."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="allow"
+    )
+
+    seq: int  # of the commit that recorded it
+    type: str
+    at: str
+
+
+class WorkflowSummary(View):
+    """A workflow in a list."""
+
+    name: str
+    description: str = ""
+    latest_version: int
+    archived: bool = False
+    created_at: Instant
+    updated_at: Instant
+
+
+class VersionSummary(View):
+    """One published version."""
+
+    name: str
+    version: int
+    hash: str  # sha256 of the canonical definition
+    published_at: Instant
+    published_by: str = ""
+
+
+class VersionView(VersionSummary):
+    """One published version with its definition as it was published."""
+
+    archived: bool = False
+    definition: Any
+
+
+class PublishResult(View):
+    """`created` is false if the content was already the latest version, or for a dry run."""
+
+    name: str
+    version: int
+    created: bool
+    dry_run: bool = False
+
+
+class StartResult(View):
+    """`created` is false if the idempotency key had been used with the same request before."""
+
+    id: str
+    workflow: str
+    version: int
+    status: ExecutionStatus
+    created: bool
+    links: dict[str, str] = Field(default_factory=dict)
+
+
+class VerifyReport(View):
+    """Whether history folds to the stored state."""
+
+    execution: str
+    ok: bool
+    events: int
+    commits: int
+    problems: list[str] = Field(default_factory=list)
+
+
+class SweepReport(View):
+    """What one sweep found and mended."""
+
+    outboxes: int = 0
+    tasks: int = 0
+    executions: int = 0
+
+
+class Check(View):
+    """One dependency's health."""
+
+    ok: bool
+    latency_ms: float | None = None
+    detail: str = ""
+
+
+class HealthView(View):
+    """`status`: ok | degraded | down."""
+
+    status: str
+    checks: dict[str, Check] = Field(default_factory=dict)

@@ -1,0 +1,36 @@
+"""Puts the app together: every blueprint, bound to one provider.
+
+`function_app.py` calls it for Azure; the embedded host and the tests call it with their own
+provider, so that all of them run the same functions.
+"""
+
+from __future__ import annotations
+
+import azure.functions as func
+
+from orchestrator.functions import (
+    change_feed,
+    http_executions,
+    http_operations,
+    http_workflows,
+    queue_orchestration,
+    queue_tasks,
+    timers,
+)
+from orchestrator.functions.provider import EngineProvider
+
+
+def compose(provider: EngineProvider) -> func.FunctionApp:
+    """A new app with all functions. Builds nothing else: `provider` is first asked by a trigger."""
+    app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+    for concern in (
+        http_workflows,
+        http_executions,
+        http_operations,
+        queue_orchestration,
+        queue_tasks,
+        change_feed,
+        timers,
+    ):
+        app.register_functions(concern.blueprint(provider))
+    return app

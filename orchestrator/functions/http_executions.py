@@ -1,0 +1,286 @@
+"""Executions over HTTP: start, list, follow, inspect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import azure.functions as func
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from orchestrator.domain.status import ExecutionStatus
+from orchestrator.domain.topology import MAX_MAP_ITEMS
+from orchestrator.engine import inspect, submit, verify
+from orchestrator.engine.inspect import ExecutionFilter
+from orchestrator.engine.views import (
+    ExecutionSummary,
+    ExecutionView,
+    HistoryEvent,
+    Page,
+    StartResult,
+    TaskSummary,
+    TaskView,
+    VerifyReport,
+)
+from orchestrator.functions import http_params, requests
+from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import JSON_TYPES, Param
+
+ROUTES: Final = Routes("Executions")
+
+
+# The filter for tags is written name=value, so a name has no equals sign.
+TagName = Annotated[str, StringConstraints(pattern=r"^[^=\x00-\x1f\x7f]+$")]
+
+
+class StartRequest(BaseModel):
+    """What to start a workflow with. Everything may be left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    input: Any = Field(None, description="Checked against the definition's input schema")
+    version: int | None = Field(None, ge=1, description="Left out: the latest")
+    tags: dict[TagName, str] = Field(default_factory=dict, description="Free labels, for filters")
+
+
+_KEY: Final = tuple(
+    Param(
+        name=name,
+        description=text,
+        schema={"type": "string", "minLength": 1, "maxLength": requests.MAX_KEY_CHARS},
+    )
+    for name, text in (
+        ("Idempotency-Key", "Repeating a request with its key gives the first answer again"),
+        ("X-Idempotency-Key", "The same under its older name"),
+    )
+)
+_TRACEPARENT: Final = Param(
+    name="traceparent",
+    description="W3C trace context; travels with the execution",
+    schema={"type": "string"},
+)
+_LOCATION: Final = {"Location": "Address of the execution"}
+_STARTED: Final = {
+    "id": "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4f1b2",
+    "workflow": "order-fulfilment",
+    "version": 3,
+    "status": "PENDING",
+    "created": True,
+    "links": {"self": "/v1/executions/019ad1f0-7f2c-7c11-a6f1-0d8a5ec4f1b2"},
+}
+
+
+@ROUTES.add(
+    "POST",
+    "v1/workflows/{name}/start",
+    summary="Start an execution",
+    headers=(*_KEY, _TRACEPARENT),
+    body=Body(
+        media=JSON_TYPES,
+        schema=StartRequest,
+        required=False,
+        example={"input": {"orderId": "A-17", "lines": []}, "tags": {"region": "north"}},
+    ),
+    replies={
+        200: Reply(
+            description="The key had been used with the same request: the first answer again",
+            model=StartResult,
+            headers=_LOCATION,
+        ),
+        202: Reply(
+            description="Accepted and stored durably",
+            model=StartResult,
+            headers=_LOCATION,
+            example=_STARTED,
+        ),
+    },
+    errors=(404, 409, 413, 415, 422, 429),
+)
+async def start_execution(call: Call) -> Answer:
+    """Stores an execution and answers at once; follow it at its address. With an Idempotency-Key
+    a repeated request starts nothing new, and the key with another body is refused (409)."""
+    key = requests.idempotency_key(call.req)
+    body = await requests.model(call.req, StartRequest)
+    engine = await call.engine()
+    result = await submit.start(
+        engine,
+        call.tenant,
+        call.path["name"],
+        body.input,
+        key=key,
+        version=body.version,
+        tags=body.tags,
+        traceparent=call.trace.parent,
+        started_by=call.principal.subject,
+    )
+    return Answer(
+        body=result,
+        status=202 if result.created else 200,
+        headers={"location": f"/v1/executions/{result.id}"},
+    )
+
+
+def _time(name: str, text: str) -> Param:
+    return Param(
+        name=name,
+        description=text,
+        schema={"type": "string", "format": "date-time"},
+        read=http_params.instant,
+    )
+
+
+_FILTERS: Final = (
+    Param(
+        name="status",
+        description="Only executions in this status",
+        schema={"type": "string", "enum": [status.value for status in ExecutionStatus]},
+        read=http_params.choice(ExecutionStatus),
+    ),
+    Param(
+        name="workflow",
+        description="Only executions of this workflow",
+        schema={"type": "string"},
+        read=http_params.identifier,
+    ),
+    Param(
+        name="tag",
+        description="Only executions with this tag, as name=value",
+        schema={"type": "string"},
+        read=http_params.tag,
+        example="region=north",
+    ),
+    _time("createdAfter", "Only executions created at or after this time"),
+    _time("createdBefore", "Only executions created before this time"),
+)
+
+
+@ROUTES.add(
+    "GET",
+    "v1/executions",
+    summary="List executions",
+    query=(*_FILTERS, *http_params.PAGING),
+    replies={200: Reply(description="A page, newest first", model=Page[ExecutionSummary])},
+)
+async def list_executions(call: Call) -> Answer:
+    """Newest first. All filters given must hold. A cursor belongs to the filters it came with."""
+    query = call.query
+    wanted = ExecutionFilter(
+        status=query["status"],
+        workflow=query["workflow"],
+        tag=query["tag"],
+        created_after=query["createdAfter"],
+        created_before=query["createdBefore"],
+    )
+    items, after = await inspect.executions(
+        await call.engine(), call.tenant, wanted, limit=query["limit"], after=call.after()
+    )
+    return call.page(items, after, Page[ExecutionSummary])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/executions/{id}",
+    summary="Show an execution",
+    query=(
+        Param(
+            name="wait",
+            description="Answer when it has ended, or after this time (at most 200s)",
+            schema={"type": "string", "default": "0s"},
+            read=http_params.wait,
+            default=0,
+            example="30s",
+        ),
+    ),
+    replies={200: Reply(description="The execution as it is now", model=ExecutionView)},
+    errors=(404,),
+)
+async def get_execution(call: Call) -> Answer:
+    """With input, output and error. `wait` makes it a long poll."""
+    view = await inspect.execution(
+        await call.engine(), call.tenant, call.path["id"], wait_ms=call.query["wait"]
+    )
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "GET",
+    "v1/executions/{id}/tasks",
+    summary="List an execution's tasks",
+    query=http_params.PAGING,
+    replies={200: Reply(description="A page", model=Page[TaskSummary])},
+    errors=(404,),
+)
+async def list_tasks(call: Call) -> Answer:
+    """In the order of the definition."""
+    items, after = await inspect.tasks(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        limit=call.query["limit"],
+        after=call.after(),
+    )
+    return call.page(items, after, Page[TaskSummary])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/executions/{id}/tasks/{taskId}",
+    summary="Show a task",
+    query=(
+        Param(
+            name="item",
+            description="Of a map: the item with this index, from 0",
+            schema={"type": "integer", "minimum": 0, "maximum": MAX_MAP_ITEMS - 1},
+            read=http_params.integer(0, MAX_MAP_ITEMS - 1),
+        ),
+    ),
+    replies={200: Reply(description="The task", model=TaskView)},
+    errors=(404,),
+)
+async def get_task(call: Call) -> Answer:
+    """With its attempts, the retry policy in force, who works on it now, and its output."""
+    view = await inspect.task(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        call.path["taskId"],
+        item=call.query["item"],
+    )
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "GET",
+    "v1/executions/{id}/history",
+    summary="List an execution's history",
+    query=http_params.PAGING,
+    replies={200: Reply(description="A page, oldest first", model=Page[HistoryEvent])},
+    errors=(404,),
+)
+async def list_history(call: Call) -> Answer:
+    """Every event, oldest first: enough to rebuild the state."""
+    items, after = await inspect.history(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        limit=call.query["limit"],
+        after=call.after(),
+    )
+    return call.page(items, after, Page[HistoryEvent])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/executions/{id}/verify",
+    summary="Check an execution's history",
+    replies={200: Reply(description="What was found", model=VerifyReport)},
+    errors=(404,),
+)
+async def verify_execution(call: Call) -> Answer:
+    """Folds the history and compares the result with the stored state."""
+    return Answer(body=await verify.verify(await call.engine(), call.tenant, call.path["id"]))
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The triggers of this module."""
+    return ROUTES.blueprint(provider)

@@ -1,0 +1,154 @@
+"""Operations over HTTP: health, the API's own description, and an answer for unknown routes."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+from urllib.parse import urlsplit
+
+import azure.functions as func
+import orjson
+
+from orchestrator.domain.errors import NotFoundError, WeftError
+from orchestrator.engine import health
+from orchestrator.engine.views import Check, HealthView
+from orchestrator.functions import docs_page, http_executions, http_workflows, openapi
+from orchestrator.functions.http_errors import MethodNotAllowedError
+from orchestrator.functions.http_routes import Answer, Call, Reply, Route, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import nearest, shorten
+
+ROUTES: Final = Routes("Operations")
+
+_DOWN: Final = Reply(description="Not now; `checks` says what is missing", model=HealthView)
+
+
+async def _checked(call: Call) -> HealthView:
+    """Health of the dependencies; building the engine is the first of them."""
+    try:
+        engine = await call.engine()
+    except WeftError as error:
+        checks = {"engine": Check(ok=False, detail=error.message)}
+        return HealthView(status="down", checks=checks)
+    return await health.check(engine)
+
+
+def _health(view: HealthView) -> Answer:
+    return Answer(body=view, status=503 if view.status == "down" else 200)
+
+
+@ROUTES.add(
+    "GET",
+    "health",
+    summary="Health with every check",
+    replies={200: Reply(description="ok or degraded", model=HealthView), 503: _DOWN},
+)
+async def health_report(call: Call) -> Answer:
+    """For people and dashboards: each dependency with its latency."""
+    return _health(await _checked(call))
+
+
+@ROUTES.add(
+    "GET",
+    "live",
+    summary="Is the process alive",
+    replies={200: Reply(description="Always", model=HealthView)},
+)
+async def live(call: Call) -> Answer:
+    """Touches nothing, so that a dependency's outage does not restart healthy processes."""
+    return Answer(body=HealthView(status="ok"))
+
+
+@ROUTES.add(
+    "GET",
+    "ready",
+    summary="Can the process serve",
+    replies={200: Reply(description="The store answers", model=HealthView), 503: _DOWN},
+)
+async def ready(call: Call) -> Answer:
+    """The engine is built (asking builds it) and the store answers."""
+    return _health(await _checked(call))
+
+
+@ROUTES.add(
+    "GET",
+    "startup",
+    summary="Has the process started",
+    replies={200: Reply(description="The engine is built", model=HealthView), 503: _DOWN},
+)
+async def startup(call: Call) -> Answer:
+    """The engine is built (asking builds it). Says nothing of the dependencies' health since."""
+    try:
+        await call.engine()
+    except WeftError as error:
+        checks = {"engine": Check(ok=False, detail=error.message)}
+        return _health(HealthView(status="down", checks=checks))
+    return _health(HealthView(status="ok", checks={"engine": Check(ok=True)}))
+
+
+@ROUTES.add(
+    "GET",
+    "openapi.json",
+    summary="This API as an OpenAPI 3.1 document",
+    replies={200: Reply(description="The document", model=dict)},
+)
+async def openapi_document(call: Call) -> Answer:
+    """Generated from the same table that binds the routes."""
+    return Answer(body=_document())
+
+
+@ROUTES.add(
+    "GET",
+    "docs",
+    summary="This API for reading and trying",
+    replies={200: Reply(description="A page", media="text/html")},
+)
+async def docs(call: Call) -> Answer:
+    """One self-contained page; it loads nothing from elsewhere."""
+    page, policy = _page()
+    return Answer(body=page, media="text/html", headers={"content-security-policy": policy})
+
+
+# The host tries routes in the alphabetical order of the functions' names, not by how specific they
+# are (Azure/azure-functions-host#9876), so the one that catches everything must sort last.
+@ROUTES.add("*", "v1/{*rest}", summary="Anything else under v1", replies={}, hidden=True)
+async def zz_unmatched(call: Call) -> Answer:
+    """Says what is wrong: the method (405) or the path (404), instead of the host's empty 404."""
+    path = urlsplit(call.req.url).path.strip("/")
+    shown = shorten(path)
+    method = call.req.method
+    allow = sorted({route.method for route in operations() if _pattern(route).fullmatch(path)})
+    if allow:
+        raise MethodNotAllowedError(
+            f"{method} is not possible here; use {' or '.join(allow)}", allow=tuple(allow)
+        )
+    hint = nearest(f"/{shown}", [f"/{route.path}" for route in operations()])
+    hint = hint if hint.startswith("did you mean") else "see /docs"
+    raise NotFoundError(f"there is no route {method} /{shown}; {hint}", code="ROUTE_NOT_FOUND")
+
+
+def _pattern(route: Route) -> re.Pattern[str]:
+    parts = re.split(r"{\w+}", route.path)
+    return re.compile("[^/]+".join(re.escape(part) for part in parts))
+
+
+@cache
+def _document() -> bytes:
+    return orjson.dumps(openapi.document(operations()))
+
+
+@cache
+def _page() -> tuple[bytes, str]:
+    return docs_page.render(operations())
+
+
+def operations() -> list[Route]:
+    """Every documented route of the app, in the order of the documentation."""
+    tables = (http_workflows.ROUTES, http_executions.ROUTES, ROUTES)
+    return [route for table in tables for route in table.all if not route.hidden]
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The triggers of this module."""
+    return ROUTES.blueprint(provider)

@@ -1,0 +1,219 @@
+"""Routes as data: each handler is recorded with what it takes and gives.
+
+The record drives everything: the binding that Azure Functions sees, the checks before the handler,
+and the OpenAPI document. So a route cannot exist without its description, nor the other way round.
+
+The worker is strict about what it binds (WIRE.md section 3): a trigger must be
+`async def name(req: func.HttpRequest) -> func.HttpResponse`, and nothing more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import azure.functions as func
+import orjson
+from pydantic import BaseModel
+
+from orchestrator.domain.errors import WeftError
+from orchestrator.engine.core import Engine
+from orchestrator.engine.views import Page
+from orchestrator.functions import cursors, http_errors, http_params, requests
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import Param, Principal, Trace
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a handler gives back. `body`: a model (sent as JSON), bytes of `media`, or nothing."""
+
+    body: BaseModel | bytes | None = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    media: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A request body, for the description. `schema`: a model, or the name of a component."""
+
+    media: tuple[str, ...]
+    schema: type[BaseModel] | str
+    required: bool = True
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A documented answer. `model` None: no body, unless `media` is not JSON."""
+
+    description: str
+    model: Any = None
+    media: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])  # name -> description
+    example: Any = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One checked request, as a handler sees it."""
+
+    req: func.HttpRequest
+    route: Route
+    provider: EngineProvider
+    principal: Principal
+    trace: Trace
+    path: dict[str, Any]
+    query: dict[str, Any]
+
+    @property
+    def tenant(self) -> str:
+        """The caller's tenant."""
+        return self.principal.tenant
+
+    async def engine(self) -> Engine:
+        """The engine. Raises `UnavailableError`."""
+        return await self.provider.get()
+
+    def after(self) -> tuple[Any, ...] | None:
+        """Where the list goes on. Raises `MalformedError` (INVALID_CURSOR)."""
+        text = self.query["cursor"]
+        return None if text is None else cursors.decode(self._scope(), text)
+
+    def page(
+        self, items: list[ItemT], after: tuple[Any, ...] | None, kind: type[Page[ItemT]]
+    ) -> Answer:
+        """One page of a list, with the cursor of the next."""
+        return Answer(body=kind(items=items, next_cursor=cursors.encode(self._scope(), after)))
+
+    def _scope(self) -> tuple[str, ...]:
+        # Not the limit: the page size may change on the way.
+        filters = {key: text for key, text in self.req.params.items() if key not in _PAGING}
+        return (
+            self.tenant,
+            self.route.name,
+            *(f"{key}={value}" for key, value in sorted(self.path.items())),
+            *(f"{key}={text}" for key, text in sorted(filters.items())),
+        )
+
+
+_PAGING: Final = frozenset(param.name for param in http_params.PAGING)
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One operation. `name` is the function's name and the operation id; `path` has no leading
+    slash; `errors` are the statuses of the shared error answer that this route may give."""
+
+    method: str
+    path: str
+    name: str
+    tag: str
+    summary: str
+    handler: Handler
+    replies: Mapping[int, Reply]
+    description: str = ""
+    query: tuple[Param, ...] = ()
+    headers: tuple[Param, ...] = ()
+    body: Body | None = None
+    errors: tuple[int, ...] = ()
+    hidden: bool = False  # not an operation: catches what no route matches
+
+    @property
+    def path_params(self) -> tuple[Param, ...]:
+        """The parameters in the path, in order."""
+        return tuple(http_params.PATH[name] for name in re.findall(r"{(\w+)}", self.path))
+
+
+class Routes:
+    """The routes of one concern, in the order in which they are documented."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.all: list[Route] = []
+
+    def add(self, method: str, path: str, **described: Any) -> Callable[[Handler], Handler]:
+        """Decorator: record a handler. The fields are those of `Route`; its name is the
+        function's, its description the docstring."""
+
+        def record(handler: Handler) -> Handler:
+            route = Route(
+                method=method,
+                path=path,
+                name=handler.__name__,  # type: ignore[attr-defined]
+                tag=self.tag,
+                handler=handler,
+                description=" ".join((handler.__doc__ or "").split()),
+                **described,
+            )
+            self.all.append(route)
+            return handler
+
+        return record
+
+    def blueprint(self, provider: EngineProvider) -> func.Blueprint:
+        """The routes as Azure Functions triggers."""
+        made = func.Blueprint()
+        for route in self.all:
+            methods = ALL_METHODS if route.hidden else (route.method,)
+            bind = made.route(
+                route=route.path, methods=methods, auth_level=func.AuthLevel.ANONYMOUS
+            )
+            made.function_name(route.name)(bind(_trigger(route, provider)))
+        return made
+
+
+ALL_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+
+def _trigger(
+    route: Route, provider: EngineProvider
+) -> Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]:
+    async def trigger(req: func.HttpRequest) -> func.HttpResponse:
+        return await serve(route, provider, req)
+
+    trigger.__name__ = trigger.__qualname__ = route.name
+    trigger.__doc__ = route.summary
+    return trigger
+
+
+async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -> func.HttpResponse:
+    """Check the request, run the handler, translate what comes back. Never raises."""
+    trace = requests.trace(req)
+    try:
+        call = Call(
+            req=req,
+            route=route,
+            provider=provider,
+            principal=requests.principal(req),
+            trace=trace,
+            path=requests.read_params(route.path_params, _path_of(route, req), what="part"),
+            query={} if route.hidden else requests.read_params(route.query, req.params),
+        )
+        return _response(await route.handler(call), trace.id)
+    except WeftError as error:
+        return http_errors.respond(error, trace.id)
+    except Exception as error:
+        return http_errors.respond_unexpected(error, trace.id, route.name)
+
+
+def _path_of(route: Route, req: func.HttpRequest) -> dict[str, str]:
+    return {param.name: req.route_params.get(param.name, "") for param in route.path_params}
+
+
+def _response(answer: Answer, trace_id: str) -> func.HttpResponse:
+    body = answer.body
+    if isinstance(body, BaseModel):
+        body = orjson.dumps(body.model_dump(by_alias=True))
+    return func.HttpResponse(
+        body,
+        status_code=answer.status,
+        headers={**http_errors.common_headers(trace_id), **answer.headers},
+        mimetype=answer.media,
+    )

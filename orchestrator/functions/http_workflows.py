@@ -1,0 +1,153 @@
+"""Definitions over HTTP: publish, list, read, archive."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import azure.functions as func
+
+from orchestrator.engine import catalog
+from orchestrator.engine.views import (
+    Page,
+    PublishResult,
+    VersionSummary,
+    VersionView,
+    WorkflowSummary,
+)
+from orchestrator.functions import http_params, requests
+from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES, Param
+
+ROUTES: Final = Routes("Definitions")
+
+EXAMPLE: Final = {
+    "name": "hello",
+    "tasks": {"greet": {"type": "transform", "output": "${'Hello ' + input.name}"}},
+}
+
+_DRY_RUN: Final = Param(
+    name="dryRun",
+    description="Only validate; nothing is stored",
+    schema={"type": "boolean", "default": False},
+    read=http_params.boolean,
+    default=False,
+)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/workflows",
+    summary="Publish a definition",
+    query=(_DRY_RUN,),
+    body=Body(media=JSON_TYPES + YAML_TYPES, schema="WorkflowDefinition", example=EXAMPLE),
+    replies={
+        200: Reply(
+            description="The latest version already has this content, or it was a dry run",
+            model=PublishResult,
+        ),
+        201: Reply(
+            description="A new version",
+            model=PublishResult,
+            headers={"Location": "Address of the new version"},
+            example={"name": "hello", "version": 1, "created": True, "dryRun": False},
+        ),
+    },
+    errors=(409, 413, 415, 422),
+)
+async def publish_workflow(call: Call) -> Answer:
+    """JSON or YAML. Every fault of the definition is listed, each with its path, a code and a hint.
+    Published versions never change: other content becomes the next version."""
+    source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    engine = await call.engine()
+    result = await catalog.publish(
+        engine,
+        call.tenant,
+        source,
+        dry_run=call.query["dryRun"],
+        published_by=call.principal.subject,
+    )
+    if not result.created:
+        return Answer(body=result)
+    where = f"/v1/workflows/{result.name}/versions/{result.version}"
+    return Answer(body=result, status=201, headers={"location": where})
+
+
+@ROUTES.add(
+    "GET",
+    "v1/workflows",
+    summary="List workflows",
+    query=http_params.PAGING,
+    replies={200: Reply(description="A page", model=Page[WorkflowSummary])},
+)
+async def list_workflows(call: Call) -> Answer:
+    """In the order of their names."""
+    items, after = await catalog.workflows(
+        await call.engine(), call.tenant, limit=call.query["limit"], after=call.after()
+    )
+    return call.page(items, after, Page[WorkflowSummary])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/workflows/{name}",
+    summary="Show a workflow",
+    replies={200: Reply(description="The workflow", model=WorkflowSummary)},
+    errors=(404,),
+)
+async def get_workflow(call: Call) -> Answer:
+    """Its latest version's number and whether it is archived."""
+    return Answer(body=await catalog.workflow(await call.engine(), call.tenant, call.path["name"]))
+
+
+@ROUTES.add(
+    "GET",
+    "v1/workflows/{name}/versions",
+    summary="List a workflow's versions",
+    query=http_params.PAGING,
+    replies={200: Reply(description="A page, oldest first", model=Page[VersionSummary])},
+    errors=(404,),
+)
+async def list_versions(call: Call) -> Answer:
+    """Every version that was published, with the hash of its content."""
+    items, after = await catalog.versions(
+        await call.engine(),
+        call.tenant,
+        call.path["name"],
+        limit=call.query["limit"],
+        after=call.after(),
+    )
+    return call.page(items, after, Page[VersionSummary])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/workflows/{name}/versions/{n}",
+    summary="Show a version with its definition",
+    replies={200: Reply(description="The version", model=VersionView)},
+    errors=(404,),
+)
+async def get_version(call: Call) -> Answer:
+    """The definition as it was published."""
+    view = await catalog.version(
+        await call.engine(), call.tenant, call.path["name"], call.path["n"]
+    )
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "DELETE",
+    "v1/workflows/{name}",
+    summary="Archive a workflow",
+    replies={204: Reply(description="Archived")},
+    errors=(404, 409),
+)
+async def archive_workflow(call: Call) -> Answer:
+    """It can no longer be started. Its versions stay readable and what runs goes on."""
+    await catalog.archive(await call.engine(), call.tenant, call.path["name"])
+    return Answer(status=204)
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The triggers of this module."""
+    return ROUTES.blueprint(provider)

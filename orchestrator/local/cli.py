@@ -1,0 +1,284 @@
+"""`weft`: the command line. Each command reads its arguments, calls, shows, returns an exit code.
+
+Exit codes are in `cli_faults`: 0 done, 1 the execution failed (or a check found problems), 2 usage
+or a refused request, 3 not found, 4 no server that can answer, 130 interrupted. With `--json`,
+stdout holds one JSON document and nothing else; an error is the API's error envelope.
+
+Heavy modules are imported inside the commands, so that `weft list` need not load the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from orchestrator.domain.status import ExecutionStatus
+from orchestrator.local import cli_input, cli_watch
+from orchestrator.local.cli_client import DEFAULT_URL, Client
+from orchestrator.local.cli_faults import (
+    DONE,
+    FAILED,
+    WeftGroup,
+    console,
+    print_json,
+    printable,
+)
+from orchestrator.local.cli_history import history_table
+from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
+
+app = typer.Typer(
+    name="weft",
+    cls=WeftGroup,
+    help="Durable DAG workflows. Start a platform with `weft up`, or point --url at one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its local variables would show payloads
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Url = Annotated[
+    str,
+    typer.Option("--url", envvar="WEFT_URL", help="Root of the server.", show_default=True),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the execution.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="Definition in YAML or JSON; `-` reads stdin.")
+]
+
+
+# --- on this machine ------------------------------------------------------------------------------
+
+
+@app.command()
+def up(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the API on 127.0.0.1; 0: any free one.")
+    ] = 7071,
+    data: Annotated[Path, typer.Option(help="Folder of the database and the payloads.")] = Path(
+        ".weft"
+    ),
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of processes.")] = 1,
+    as_json: AsJson = False,
+) -> int:
+    """Run the platform on this machine until Ctrl-C or SIGTERM."""
+    from orchestrator.local import cli_local
+
+    return cli_local.up(data=data, port=port, workers=workers, as_json=as_json)
+
+
+@app.command()
+def schema(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="File to write.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the JSON Schema of a definition, for editors that complete and check YAML."""
+    from orchestrator.local import cli_local
+
+    return cli_local.schema(output, as_json=as_json)
+
+
+@app.command()
+def validate(file: File, as_json: AsJson = False) -> int:
+    """Check a definition here, without a server. Lists every problem."""
+    from orchestrator.local import cli_local
+
+    return cli_local.validate(file, as_json=as_json)
+
+
+# --- workflows ------------------------------------------------------------------------------------
+
+
+@app.command()
+def publish(
+    file: File,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; store nothing.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Publish a definition. The same content again gives the version that exists."""
+    source = cli_input.read_file(file)
+    with Client(url) as client:
+        result = client.publish(
+            source, content_type=cli_input.media_type(file, source), dry_run=dry_run
+        )
+    if as_json:
+        print_json(result)
+        return DONE
+    name = Text(printable(f"{result['name']} version {result['version']}"), "bold")
+    if dry_run:
+        said = Text("valid: would be published as ").append_text(name)
+    elif result["created"]:
+        said = Text("published ").append_text(name)
+    else:
+        said = Text("unchanged: ").append_text(name)
+    emit(console(), said)
+    return DONE
+
+
+@app.command()
+def start(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the workflow.")],
+    input: Annotated[
+        str | None,
+        typer.Option("--input", "-i", metavar="JSON|@FILE|-", help="Input of the execution."),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Version to run; the latest if left out.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be given more than once.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same call again starts nothing new.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Start an execution. With --watch, follow it and exit 1 if it does not complete."""
+    request = cli_input.start_request(input, version, tag or ())
+    with Client(url) as client:
+        result = client.start(name, request, key=key)
+        if watch:
+            if not as_json:
+                emit(console(), _started(result))
+                sys.stdout.flush()
+            return cli_watch.watch(client, result["id"], as_json=as_json)
+    if as_json:
+        print_json(result)
+    else:
+        emit(console(), _started(result))
+    return DONE
+
+
+def _started(result: dict[str, Any]) -> Text:
+    text = Text("started " if result["created"] else "already started ")
+    text.append(printable(result["id"]), "bold")
+    return text.append(printable(f" ({result['workflow']} version {result['version']})"), "dim")
+
+
+# --- executions -----------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_(
+    status: Annotated[
+        ExecutionStatus | None, typer.Option(case_sensitive=False, help="Only in this status.")
+    ] = None,
+    workflow: Annotated[str | None, typer.Option(help="Only of this workflow.")] = None,
+    tag: Annotated[
+        str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """List executions, newest first."""
+    filters: dict[str, str] = {}
+    if status is not None:
+        filters["status"] = str(status)
+    if workflow is not None:
+        filters["workflow"] = workflow
+    if tag is not None:
+        cli_input.tags([tag])
+        filters["tag"] = tag
+    with Client(url) as client:
+        page = client.executions(filters, limit=limit)
+    if as_json:
+        print_json(page)
+        return DONE
+    out = console()
+    emit(out, execution_list(page["items"]))
+    if page["nextCursor"]:
+        emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
+    return DONE
+
+
+@app.command()
+def show(
+    id: Id,
+    full: Annotated[bool, typer.Option("--full", help="Do not abbreviate input, output.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Show an execution and its tasks as a tree by needs."""
+    with Client(url) as client:
+        execution = client.execution(id)
+        tasks = client.tasks(id)["items"]
+    if as_json:
+        print_json({**execution, "tasks": tasks})
+    else:
+        emit(console(), execution_view(execution, tasks, full=full))
+    return DONE
+
+
+@app.command("watch")
+def watch_(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
+    """Follow an execution to its end; exit 1 if it does not complete."""
+    with Client(url) as client:
+        return cli_watch.watch(client, id, as_json=as_json)
+
+
+@app.command()
+def history(
+    id: Id,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Fold the item events of a map into one line.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Show every event of an execution, oldest first."""
+    with Client(url) as client:
+        page = client.history(id)
+    if as_json:
+        print_json(page)
+    else:
+        emit(console(), history_table(page["items"], compact=compact))
+    return DONE
+
+
+@app.command()
+def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
+    """Prove that the history folds to the stored state; exit 1 if it does not."""
+    with Client(url) as client:
+        found = client.verify(id)
+    if as_json:
+        print_json(found)
+        return DONE if found["ok"] else FAILED
+    out = console()
+    if found["ok"]:
+        line = Text("verified", "green").append(
+            f": {found['events']} events in {found['commits']} commits fold to the stored state",
+            "default",
+        )
+        emit(out, line)
+        return DONE
+    emit(out, status_text("FAILED").append(": the history does not fold to the stored state"))
+    for problem in found["problems"]:
+        emit(out, Text(f"  {printable(problem)}"))
+    return FAILED
+
+
+@app.command(hidden=True)
+def demo() -> int:
+    """What `make demo` runs."""
+    from orchestrator.local import demo as demo_
+
+    return demo_.run()
+
+
+def main() -> None:
+    """Entry point. Never fails to print: what the terminal cannot show is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    app()

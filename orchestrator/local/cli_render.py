@@ -1,0 +1,296 @@
+"""How executions, tasks and histories look in a terminal.
+
+Pure: API answers in, rich renderables out. Every text of a user goes through `printable`, because
+an activity's message may hold escape sequences.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.local.cli_faults import printable
+
+STYLES: Final[dict[str, str]] = {
+    "COMPLETED": "green",
+    "FAILED": "bold red",
+    "DEAD_LETTERED": "bold red",
+    "CANCELLED": "yellow",
+    "SKIPPED": "dim",
+    "RUNNING": "cyan",
+    "RETRYING": "magenta",
+    "WAITING": "blue",
+    "QUEUED": "blue",
+    "PENDING": "dim",
+}
+
+SETTLED: Final = frozenset({"COMPLETED", "SKIPPED", "CANCELLED", "DEAD_LETTERED"})
+"""Task states that do not change by themselves."""
+
+ABBREVIATED_CHARACTERS: Final = 400  # of an input or output, unless --full
+MAX_INDENT: Final = 12  # levels of the task tree; deeper tasks name their needs instead
+
+
+def status_text(status: str) -> Text:
+    """A status in its colour."""
+    return Text(printable(status), STYLES.get(status, ""))
+
+
+def moment(iso: str | None) -> datetime | None:
+    """An instant of the API."""
+    return datetime.fromisoformat(iso) if iso else None
+
+
+def clock(iso: str | None) -> str:
+    """`2026-11-30 12:00:00` (UTC)."""
+    at = moment(iso)
+    return at.strftime("%Y-%m-%d %H:%M:%S") if at else ""
+
+
+def seconds(value: float) -> str:
+    """A duration, with as many digits as a person needs."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 60:
+        return f"{value:.2f} s"
+    minutes, rest = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def duration(start: str | None, end: str | None) -> str:
+    """Time between two instants; empty if one is missing."""
+    first, last = moment(start), moment(end)
+    return seconds((last - first).total_seconds()) if first and last else ""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """An unframed table whose cells are never cut, only folded on a narrow terminal."""
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def emit(out: Console, renderable: RenderableType) -> None:
+    """Print; in a pipe without the padding that tables put at the end of a line."""
+    if out.is_terminal:
+        out.print(renderable)
+        return
+    with out.capture() as capture:
+        out.print(renderable)
+    for line in capture.get().splitlines():
+        out.file.write(line.rstrip() + "\n")
+
+
+def value_text(value: Any, *, full: bool) -> str:
+    """A JSON value on one line (or all of it, indented, with `full`)."""
+    if full:
+        return printable(json.dumps(value, indent=2, ensure_ascii=False))
+    text = printable(json.dumps(value, ensure_ascii=False))
+    if len(text) <= ABBREVIATED_CHARACTERS:
+        return text
+    return f"{text[:ABBREVIATED_CHARACTERS]} … ({len(text)} characters; --full shows all)"
+
+
+def failure_lines(failure: Mapping[str, Any]) -> list[str]:
+    """A failure and its causes, a line each."""
+    where = str(failure.get("task") or "")
+    if where and failure.get("item") is not None:
+        where += f"[{failure['item']}]"
+    head = f"{failure.get('type', '')}: {failure.get('message', '')}"
+    lines = [printable(f"{where}: {head}" if where else head)]
+    if failure.get("field"):
+        lines.append(printable(f"at {failure['field']}"))
+    if failure.get("expression"):
+        lines.append(printable(f"in {failure['expression']}"))
+    lines += [
+        printable(f"caused by {cause.get('type', '')}: {cause.get('message', '')}")
+        for cause in failure.get("causes") or ()
+    ]
+    return lines
+
+
+# --- one execution --------------------------------------------------------------------------------
+
+
+def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableType:
+    """What an execution is, where it stands, its input, output and error."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    grid.add_row("execution", Text(printable(execution["id"]), "bold"))
+    grid.add_row("workflow", f"{execution['workflow']} version {execution['version']}")
+    grid.add_row("status", status_text(execution["status"]))
+    grid.add_row("created", f"{clock(execution['createdAt'])} UTC")
+    took = duration(execution.get("startedAt"), execution.get("endedAt"))
+    if took:
+        grid.add_row("took", took)
+    if execution.get("deadlineAt") and not execution.get("endedAt"):
+        grid.add_row("deadline", f"{clock(execution['deadlineAt'])} UTC")
+    if execution.get("tags"):
+        tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
+        grid.add_row("tags", printable(tags))
+    grid.add_row("tasks", progress_text(execution["progress"]))
+    for name in ("input", "output"):
+        if execution.get(name) is not None:
+            grid.add_row(name, value_text(execution[name], full=full))
+    if execution.get("error"):
+        grid.add_row("error", Text("\n".join(failure_lines(execution["error"])), "red"))
+    return grid
+
+
+def progress_text(progress: Mapping[str, Any]) -> str:
+    """`4 tasks: 3 completed, 1 waiting`."""
+    names = {
+        "completed": "completed",
+        "waiting": "waiting",
+        "queued": "queued",
+        "pending": "pending",
+        "skipped": "skipped",
+        "cancelled": "cancelled",
+        "deadLettered": "dead-lettered",
+    }
+    parts = [f"{progress[key]} {name}" for key, name in names.items() if progress.get(key)]
+    total = progress.get("total", 0)
+    return f"{total} task{'' if total == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any], list[str]]]:
+    """Tasks as a tree: (branch drawing, task, needs that the drawing does not show).
+
+    A task hangs under its deepest need. A task with several needs, or below `MAX_INDENT` levels,
+    lists those that its place does not show. No recursion: a chain may be 10,000 tasks long.
+    """
+    by_id = {task["id"]: task for task in tasks}
+    depth: dict[str, int] = {}
+    parent: dict[str, str | None] = {}
+    for task in _in_order(tasks, by_id):
+        known = [need for need in task.get("needs") or () if need in by_id]
+        parent[task["id"]] = max(known, key=lambda need: depth[need], default=None)
+        above = parent[task["id"]]
+        depth[task["id"]] = 0 if above is None else depth[above] + 1
+    children: dict[str | None, list[str]] = defaultdict(list)
+    for task in tasks:
+        children[parent[task["id"]]].append(task["id"])
+    rows: list[tuple[str, Mapping[str, Any], list[str]]] = []
+    stack: list[tuple[str, str, bool]] = [
+        (id, "", id == children[None][-1]) for id in reversed(children[None])
+    ]
+    while stack:
+        id, indent, last = stack.pop()
+        level, above = depth[id], parent[id]
+        shown = {above} if level <= MAX_INDENT else set()
+        hidden = [need for need in by_id[id].get("needs") or () if need not in shown]
+        branch = "" if level == 0 else "└─ " if last else "├─ "
+        rows.append((indent + branch, by_id[id], hidden))
+        below = indent
+        if 0 < level < MAX_INDENT:
+            below += "   " if last else "│  "
+        for child in reversed(children[id]):
+            stack.append((child, below, child == children[id][-1]))
+    return rows
+
+
+def _in_order(
+    tasks: Sequence[Mapping[str, Any]], by_id: Mapping[str, Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Needs before the tasks that need them; a page of tasks may not have all needs."""
+    missing = {task["id"]: sum(need in by_id for need in task.get("needs") or ()) for task in tasks}
+    needed_by: dict[str, list[str]] = defaultdict(list)
+    for task in tasks:
+        for need in task.get("needs") or ():
+            needed_by[need].append(task["id"])
+    ready = [task["id"] for task in tasks if missing[task["id"]] == 0]
+    for id in ready:  # grows while it is read
+        for follower in needed_by[id]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                ready.append(follower)
+    return [by_id[id] for id in ready]
+
+
+def task_tree(tasks: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The tasks of an execution with their states, attempts, times and errors."""
+    rows = []
+    for branch, task, hidden in task_rows(tasks):
+        rows.append(
+            (
+                Text(branch, "dim").append(printable(task["id"]), "not dim"),
+                str(task["type"]),
+                status_text(task["status"]),
+                str(task.get("attempt") or ""),
+                clock(task.get("startedAt"))[11:],
+                duration(task.get("startedAt"), task.get("endedAt")),
+                _notes(task, hidden),
+            )
+        )
+    return table(("task", "type", "status", "attempt", "started", "took", ""), rows)
+
+
+def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
+    notes: list[str] = []
+    if hidden_needs:
+        notes.append(f"needs {', '.join(hidden_needs)}")
+    if task.get("reason"):
+        notes.append(f"skipped: {task['reason']}")
+    if task.get("map"):
+        notes.append(map_text(task["map"]))
+    if task.get("nextAttemptAt"):
+        notes.append(f"next attempt {clock(task['nextAttemptAt'])[11:]}")
+    if task.get("dueAt") and task["status"] not in SETTLED:
+        notes.append(f"due {clock(task['dueAt'])}")
+    text = Text(printable("; ".join(notes)))
+    if task.get("error"):
+        text.append("; " if notes else "")
+        text.append("; ".join(failure_lines(task["error"])), "red")
+    return text
+
+
+def map_text(progress: Mapping[str, Any]) -> str:
+    """`250/500 items, 32 in flight, 1 failed`."""
+    text = f"{progress['completed']}/{progress['count']} items"
+    if progress.get("queued"):
+        text += f", {progress['queued']} in flight"
+    if progress.get("failed"):
+        text += f", {progress['failed']} failed"
+    return text
+
+
+def execution_view(
+    execution: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], *, full: bool
+) -> RenderableType:
+    """Header and task tree."""
+    return Group(execution_header(execution, full=full), Text(""), task_tree(tasks))
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def execution_list(items: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Executions, newest first."""
+    if not items:
+        return Text("No executions.")
+    return table(
+        ("execution", "workflow", "status", "created (UTC)", "took", "tasks"),
+        [
+            (
+                printable(item["id"]),
+                f"{item['workflow']} v{item['version']}",
+                status_text(item["status"]),
+                clock(item["createdAt"]),
+                duration(item.get("startedAt"), item.get("endedAt")),
+                progress_text(item["progress"]),
+            )
+            for item in items
+        ],
+    )

@@ -1,0 +1,108 @@
+"""One process of the embedded platform: engine, app and host, until a signal or a fault ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from orchestrator import bootstrap
+from orchestrator.engine.core import Engine
+from orchestrator.functions.app import compose
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.local.host import host_json
+from orchestrator.local.host.host import HostOptions, LocalHost
+from orchestrator.settings import load_settings
+
+logger = logging.getLogger("orchestrator.local.host")
+
+HOST_JSON: Final = Path(__file__).parents[3] / "host.json"
+"""Beside `function_app.py`, where the real host looks."""
+DEFAULT_SETTINGS: Final = {"COSMOS_DATABASE": "weft"}
+"""App settings that only name things of the cloud."""
+FORCED_EXIT: Final = 130
+
+
+async def serve(
+    *,
+    data: Path,
+    sock: socket.socket,
+    on_ready: Callable[[str], None],
+    roles: frozenset[str],
+    stop: asyncio.Event | None = None,
+    signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+    grace_ms: int = 10_000,
+) -> int:
+    """Run until one of `signals` or `stop`; the exit code (1: a listener died, the log says why).
+
+    `data`: the directory of all state, created if missing. `sock`: a listening socket, taken over.
+    `on_ready(url)` is called once every trigger is served."""
+    stopping = stop or asyncio.Event()
+    with _caught(signals, stopping):
+        engine = await bootstrap.build(
+            load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
+        )
+        host = await _start(engine, sock, roles, grace_ms)
+        on_ready(host.url)
+        failed = asyncio.create_task(host.failed())
+        asked = asyncio.create_task(stopping.wait())
+        await asyncio.wait((failed, asked), return_when=asyncio.FIRST_COMPLETED)
+        code = 1 if failed.done() else 0
+        failed.cancel()
+        asked.cancel()
+        await host.stop()
+    return code
+
+
+async def _start(
+    engine: Engine, sock: socket.socket, roles: frozenset[str], grace_ms: int
+) -> LocalHost:
+    async def built() -> Engine:
+        return engine
+
+    provider = EngineProvider(built)
+    await provider.get()
+    try:
+        host = LocalHost(
+            compose(provider),
+            provider=provider,
+            broker=engine.transport,
+            store=engine.store,
+            clock=engine.clock,
+            host_json=host_json.load(HOST_JSON) if HOST_JSON.exists() else host_json.WEFT,
+            options=HostOptions(
+                roles=roles, grace_ms=grace_ms, settings={**DEFAULT_SETTINGS, **os.environ}
+            ),
+            sock=sock,
+        )
+        await host.start()
+    except BaseException:
+        await provider.close()
+        raise
+    return host
+
+
+@contextlib.contextmanager
+def _caught(signals: Sequence[signal.Signals], stopping: asyncio.Event) -> Iterator[None]:
+    """A signal sets `stopping`; a second one ends the process at once, which loses nothing that was
+    reported done."""
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(FORCED_EXIT)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in signals:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

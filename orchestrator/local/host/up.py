@@ -1,0 +1,45 @@
+"""`weft up`: the platform on this machine, in one process or several, until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.local.host.host import ALL_ROLES
+from orchestrator.local.host.http_server import listening_socket
+from orchestrator.local.host.supervisor import Supervisor, child_command
+
+ADDRESS = "127.0.0.1"
+"""Nobody is asked who they are in the embedded mode, so only this machine may connect."""
+
+
+def up(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> int:
+    """Run until SIGTERM or SIGINT; the exit code (0 after a clean stop, 1 after a failure that the
+    log explains).
+
+    `data`: directory of all state, created if missing. `port` 0 takes a free one. `on_ready(url)`
+    is called once everything serves. Raises `PortInUse` before anything is opened, `IndexingError`
+    and `HostJsonError` for an app or `host.json` that the real host would refuse, and `ValueError`
+    for fewer than one worker."""
+    if workers < 1:
+        raise ValueError("workers must be at least 1")
+    sock = listening_socket(ADDRESS, port)
+    if workers == 1:
+        # Imported here: a supervisor runs no functions and needs no engine.
+        from orchestrator.local.host.serve import serve
+
+        return asyncio.run(serve(data=data, sock=sock, on_ready=on_ready, roles=ALL_ROLES))
+    return asyncio.run(_supervise(data, sock, workers, on_ready))
+
+
+async def _supervise(
+    data: Path, sock: socket.socket, workers: int, on_ready: Callable[[str], None]
+) -> int:
+    host, port = sock.getsockname()[:2]
+    try:
+        supervisor = Supervisor(child_command(data), workers, sock)
+        return await supervisor.run(lambda: on_ready(f"http://{host}:{port}"))
+    finally:
+        sock.close()

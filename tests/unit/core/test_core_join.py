@@ -1,0 +1,46 @@
+"""`runWhen` as a table: every rule against every pair of outcomes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from orchestrator.domain.join import Verdict, judge
+from orchestrator.domain.status import SETTLED_CODES
+from orchestrator.domain.workflow import RunWhen
+
+SETTLED = "CSsXD"
+
+
+def expected(run_when: RunWhen, needs: str) -> bool:
+    match run_when:
+        case RunWhen.ALL_SUCCEEDED:
+            return all(c == "C" for c in needs)
+        case RunWhen.ALL_DONE:
+            return True
+        case RunWhen.ANY_FAILED:
+            return any(c == "D" for c in needs)
+        case RunWhen.ANY_SUCCEEDED:
+            return any(c == "C" for c in needs)
+        case RunWhen.NONE_FAILED:
+            return all(c != "D" for c in needs)
+
+
+@pytest.mark.parametrize("run_when", list(RunWhen))
+def test_every_pair_of_outcomes(run_when: RunWhen) -> None:
+    assert {ord(c) for c in SETTLED} == SETTLED_CODES
+    for size in (0, 1, 2, 3):
+        for outcome in itertools.product(SETTLED, repeat=size):
+            codes = "".join(outcome).encode()
+            verdict = judge(run_when, range(size), codes)
+            assert (verdict is Verdict.RUN) == expected(run_when, codes.decode())
+            assert verdict is not Verdict.WAIT
+
+
+@pytest.mark.parametrize("run_when", list(RunWhen))
+@pytest.mark.parametrize("unsettled", "PQW")
+@pytest.mark.parametrize("other", SETTLED)
+def test_no_verdict_before_all_needs_settled(run_when: RunWhen, unsettled: str, other: str) -> None:
+    for codes in (unsettled + other, other + unsettled):
+        assert judge(run_when, (0, 1), codes.encode()) is Verdict.WAIT

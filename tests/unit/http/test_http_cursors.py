@@ -1,0 +1,69 @@
+"""Cursors: what goes in comes out, for the same list only, and not with a byte altered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from orchestrator.domain.errors import MalformedError
+from orchestrator.functions import cursors
+
+SCOPES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4).map(
+    tuple
+)
+AFTERS = st.recursive(
+    st.lists(
+        st.one_of(
+            st.integers(-(2**63), 2**63 - 1),
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+            st.booleans(),
+            st.none(),
+        ),
+        max_size=4,
+    ).map(tuple),
+    lambda inner: st.tuples(inner, inner),
+    max_leaves=3,
+)
+
+
+@given(SCOPES, AFTERS)
+def test_round_trip(scope: tuple[str, ...], after: tuple[object, ...]) -> None:
+    text = cursors.encode(scope, after)
+    assert text is not None
+    assert cursors.decode(scope, text) == after
+    assert text.isascii()
+    assert all(char.isalnum() or char in "-_" for char in text)
+
+
+@given(SCOPES, SCOPES, AFTERS)
+def test_another_scope_is_refused(
+    scope: tuple[str, ...], other: tuple[str, ...], after: tuple[object, ...]
+) -> None:
+    assume(scope != other)
+    with pytest.raises(MalformedError) as caught:
+        cursors.decode(other, cursors.encode(scope, after) or "")
+    assert caught.value.code == "INVALID_CURSOR"
+
+
+def test_any_altered_added_or_missing_character_is_refused() -> None:
+    scope = ("default", "list_executions", "status=FAILED")
+    text = cursors.encode(scope, (1_767_225_600_123, "e-1")) or ""
+    altered = [
+        text[:place] + char + text[place + 1 :]
+        for place in range(len(text))
+        for char in "ABab01-_=+/. \u00e9"
+        if char != text[place]
+    ]
+    altered += [text[:place] + text[place + 1 :] for place in range(len(text))]
+    altered += [
+        text[:place] + char + text[place:] for place in range(len(text) + 1) for char in "A="
+    ]
+    assert text not in altered
+    for one in altered:
+        with pytest.raises(MalformedError):
+            cursors.decode(scope, one)
+
+
+def test_end_of_the_list_has_no_cursor() -> None:
+    assert cursors.encode(("default",), None) is None
