@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import threading
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -12,6 +13,10 @@ import pytest
 from activities_support import failure_from, make_call, runner_of
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
+
+from activities.offload import is_large, off_loop
+from activities.registry import Registry, activity
+from activities.runner import Runner
 
 SECRET = "s3cr3t-Ω"
 
@@ -91,9 +96,6 @@ async def test_texts_of_validators_that_repeat_the_value_are_left_out() -> None:
 
     def careless(input: Careless) -> None: ...
 
-    from activities.registry import Registry, activity
-    from activities.runner import Runner
-
     registry = Registry()
     activity("careless", registry=registry)(careless)
     call = make_call("careless", {"card": SECRET, "pet": {"kind": SECRET}})
@@ -134,7 +136,7 @@ async def test_activity_without_parameters_ignores_its_input() -> None:
         ({"a": [1, {"b": math.inf}]}, "$.a[1].b: "),
         ({1, 2}, "$: "),
         ({"when": dt.date(2027, 1, 1)}, "$.when: "),
-        ({"key": UUID(int=1)}, "$.key: "),
+        ({"price": Decimal("1.5")}, "$.price: "),
         ({1: "x"}, "$: "),
         ({"n": 2**63}, "$.n: "),
         (b"bytes", "$: "),
@@ -159,9 +161,6 @@ async def test_output_that_is_not_json_fails_at_once_with_its_path(value: Any, p
 async def test_nan_in_a_model_is_not_json() -> None:
     class Result(BaseModel):
         x: float
-
-    from activities.registry import Registry, activity
-    from activities.runner import Runner
 
     registry = Registry()
 
@@ -218,3 +217,55 @@ async def test_declared_types_are_dumped_as_json() -> None:
         "b": "PT1M30S",
         "c": "1.10",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "large"),
+    [
+        (None, False), ("x" * 1000, False), ([1] * 1000, False), ({"a": {"b": [1, 2]}}, False),
+        (Line(sku="a", quantity=1), False), ("x" * 300_000, True), ([1] * 3000, True),
+        ({"a": [["x" * 1000] * 300]}, True), ([[1] * 30] * 100, True),
+        ([Line(sku="a" * 100_000, quantity=1)] * 3, True),
+    ],
+)  # fmt: skip
+def test_large_values_are_told_from_small_ones(value: Any, large: bool) -> None:
+    assert is_large(value) is large
+
+
+async def test_large_values_of_async_activities_are_checked_off_the_loop() -> None:
+    threads: set[int] = set()
+
+    class Spy(BaseModel):
+        items: list[int]
+
+        @field_validator("items")
+        @classmethod
+        def note(cls, value: list[int]) -> list[int]:
+            threads.add(threading.get_ident())
+            return value
+
+    registry = Registry()
+
+    @activity("echo", registry=registry)
+    async def echo(input: Spy) -> dict[str, list[int]]:
+        threads.add(threading.get_ident())
+        return {"items": input.items}
+
+    runner = Runner(registry)
+    here = threading.get_ident()
+    small = {"items": [1, 2]}
+    assert await runner.run(make_call("echo", small)) == small
+    assert threads == {here}
+    large = {"items": list(range(5000))}
+    assert await runner.run(make_call("echo", large)) == large
+    assert len(threads) == 2
+    failure = await failure_from(runner.run(make_call("echo", {"items": ["x"] * 5000})))
+    assert failure.type == "INPUT_INVALID"
+
+
+async def test_stop_iteration_in_the_thread_reaches_the_loop() -> None:
+    def stop() -> None:
+        raise StopIteration("x")
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await off_loop(stop, large=True)

@@ -25,17 +25,6 @@ NASTY = '"}], "x": "y\n{{x}} ${input.name}'
 
 
 @pytest.fixture
-async def runner() -> AsyncIterator[Runner]:
-    """A runner with the http activity, closed at the end."""
-    registry = Registry()
-    http = HttpActivity()
-    registry.register("weft.http", http.run, built_in=True)
-    runner = Runner(registry, closers=(http.close,))
-    yield runner
-    await runner.close()
-
-
-@pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """Answers everything with 200."""
     async with serving(json_answer({"ok": True})) as running:
