@@ -245,20 +245,20 @@ async def test_filters(real: Client) -> None:
 
 
 async def test_filter_by_tag(real: Client) -> None:
-    tags = {"region": "north", "app.kubernetes.io/name": "a=b", "größe '\"": ""}
+    tags = {"region": "north", "app.kubernetes.io-name": "a=b '\"", "_": ""}
     north = (await start(real, tags=tags)).json()["id"]
     await start(real, tags={"region": "south"})
     for tag, expected in (
         ("region=north", [north]),
-        ("app.kubernetes.io/name=a=b", [north]),
-        ("größe '\"=", [north]),
+        ("app.kubernetes.io-name=a=b '\"", [north]),
+        ("_=", [north]),
         ("region=east", []),
         ("regio=north", []),
-        ("'\".x=1", []),
     ):
         got = await real("GET", f"/v1/executions?tag={quote(tag)}")
         assert got.status == 200, tag
         assert [item["id"] for item in got.json()["items"]] == expected, tag
+    assert (await start(real, tags={"a=b": "x"})).status == 422
 
 
 async def test_other_tenants_see_nothing(real: Client, monkeypatch: pytest.MonkeyPatch) -> None:
