@@ -105,6 +105,11 @@ class HttpActivity:
             raise RetryableError(f"{prepared.label}: {_kind(exc)}", type=TIMEOUT) from exc
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as exc:
             raise invalid(f"{prepared.label}: {_kind(exc)}") from exc
+        except httpx.InvalidURL:  # ours was checked, so it is where a redirect leads
+            raise PermanentError(
+                f"{prepared.label}: a redirect leads to a url that cannot be parsed",
+                type=REDIRECT_REFUSED,
+            ) from None
         except httpx.TransportError as exc:
             raise RetryableError(f"{prepared.label}: {_kind(exc)}", type=CONNECT_ERROR) from exc
 

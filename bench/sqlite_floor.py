@@ -14,9 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
-from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.ports import Create, Replace
+from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE
+from orchestrator.ports import Create, OutMessage, Replace
 
 SECONDS = 1.5
 
@@ -66,6 +67,37 @@ async def store_floor(folder: Path) -> None:
         await store.close()
 
 
-if __name__ == "__main__":
+async def broker_floor(folder: Path) -> None:
+    for size in (1, 10, 50):
+        broker = SqliteBroker(folder / f"broker{size}.db")
+        await broker.open()
+        done = 0
+        started = time.perf_counter()
+        while time.perf_counter() < started + SECONDS:
+            await broker.send(
+                [
+                    OutMessage(
+                        queue=ORCHESTRATION_QUEUE, body=b"m" * 120, message_id=f"m-{done + n:026}"
+                    )
+                    for n in range(size)
+                ]
+            )
+            received = await broker.receive(ORCHESTRATION_QUEUE, size, 1000)
+            await broker.complete_many(received)
+            done += len(received)
+        spent = time.perf_counter() - started
+        print(
+            f"broker {size:3} a batch     {done / spent:8,.0f} messages/s  "
+            f"{spent / done * 1e6:6.0f} us to send, receive and complete"
+        )
+        await broker.close()
+
+
+async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(store_floor(Path(name)))
+        await store_floor(Path(name))
+        await broker_floor(Path(name))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

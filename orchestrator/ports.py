@@ -238,6 +238,77 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A delivery of a message. Times are epoch ms.
+
+    `lock_token` is this delivery's, not the message's; empty if it was only peeked at. Dead letters
+    carry the properties `DeadLetterReason` and `DeadLetterErrorDescription`.
+    """
+
+    queue: str
+    message_id: str
+    body: bytes
+    properties: Mapping[str, str]
+    lock_token: str
+    locked_until: int
+    delivery_count: int  # deliveries begun so far, this one included: 1 on the first
+    sequence_number: int  # given at arrival, only grows
+    enqueued_at: int  # when it became receivable for the first time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """Messages of one queue, by what they wait for."""
+
+    active: int  # receivable now
+    locked: int  # delivered, not settled
+    scheduled: int  # due later
+    dead: int  # in its dead-letter queue
+
+
+class Receiver(Protocol):
+    """The receiving half of a broker, peek-lock. Used by hosts and the contract suite.
+
+    A delivery must be settled (`complete`, `abandon`, `dead_letter`) with its own lock before the
+    lock ends; else the message becomes receivable again. More than the queue's maximum of
+    deliveries: it goes to the dead-letter queue, `queue + topology.DEAD_LETTER_SUFFIX`. All raise
+    `QueueNotFound` for an unknown queue; settlement and renewal raise `MessageLockLost`.
+    """
+
+    async def receive(self, queue: str, max_messages: int, wait_ms: int) -> list[Received]:
+        """Up to `max_messages`, locked, oldest first; waits up to `wait_ms` for the first one."""
+        ...
+
+    async def complete(self, message: Received) -> None:
+        """Done: remove it."""
+        ...
+
+    async def complete_many(self, messages: Sequence[Received]) -> None:
+        """Complete all whose lock is still held, then raise `MessageLockLost` for the rest."""
+        ...
+
+    async def abandon(self, message: Received) -> None:
+        """Give it back, receivable at once; the delivery counts."""
+        ...
+
+    async def dead_letter(self, message: Received, reason: str, description: str) -> None:
+        """Move it to the dead-letter queue."""
+        ...
+
+    async def renew(self, message: Received) -> int:
+        """Lock it for another full period from now; until when."""
+        ...
+
+    async def peek(self, queue: str, limit: int) -> list[Received]:
+        """The first messages by sequence number, whatever their state, without locking."""
+        ...
+
+    async def counts(self, queue: str) -> QueueCounts:
+        """How many messages wait for what."""
+        ...
+
+
 class TransportError(Exception):
     """Not (all) sent; try again later."""
 
@@ -248,6 +319,15 @@ class MessageTooLarge(TransportError):
 
 class QueueNotFound(TransportError):
     """No such queue."""
+
+
+class MessageLockLost(TransportError):
+    """The lock ended or was another delivery's. Whether an earlier settlement was applied is
+    unknown. `lost`: the message ids concerned."""
+
+    def __init__(self, message: str, *, lost: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.lost = tuple(lost)
 
 
 # --- payloads, secrets, time ----------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Implementations of the ports, one folder per world. They see `ports` and `domain`, nothing above."""
+"""Implementations of the ports, one folder per world. They see `ports` and `domain` only."""

@@ -33,6 +33,7 @@ _CHILDREN: Final[dict[str, type[Model]]] = {
     "request": models.HttpRequest,
     "event": models.Event,
 }
+_WAITS: Final = (models.WaitTask, models.WaitDo)
 _NOT_IN_DO_NAMES: Final = frozenset(
     field.alias or name for name, field in models.TaskCommon.model_fields.items()
 )
@@ -146,6 +147,8 @@ def _unknown_field(
 ) -> ErrorDetail:
     if inside and model in DO_MODELS.values() and name in _NOT_IN_DO_NAMES:
         hint = f"it belongs to the task around `{inside}`"
+    elif model in _WAITS and name in models.Attempted.model_fields:
+        hint = "a wait has no attempts: it takes as long as it says"
     else:
         known = [field.alias or key for key, field in model.model_fields.items()] if model else []
         hint = nearest.hint(name, known)

@@ -5,6 +5,4 @@ from __future__ import annotations
 from typing import TypeAlias, Union
 
 # A string annotation, because a recursive alias needs `type` (3.12) and we support 3.11.
-Json: TypeAlias = Union[  # noqa: UP007
-    None, bool, int, float, str, "list[Json]", "dict[str, Json]"
-]
+Json: TypeAlias = Union[bool, int, float, str, "list[Json]", "dict[str, Json]", None]

@@ -1,7 +1,7 @@
 """What travels on the queues: ids, never payloads or state. Losing any of it loses nothing.
 
-A body is JSON: `{"v": 1, "type", "tenant", "execution", "task"?, "item"?}`. Message ids are not part
-of it: they belong to the outbox entry that sent the message.
+A body is JSON: `{"v": 1, "type", "tenant", "execution", "task"?, "item"?}`. Message ids are not
+part of it: they belong to the outbox entry that sent the message.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def decode(body: bytes) -> Message:
     task, item = fields.get("task", ""), fields.get("item")
     if not (isinstance(tenant, str) and tenant and isinstance(execution, str) and execution):
         raise BadMessage("tenant and execution must be non-empty strings")
-    if not isinstance(task, str) or not (item is None or type(item) is int and item >= 0):
+    if not isinstance(task, str) or not (item is None or (type(item) is int and item >= 0)):
         raise BadMessage("task must be a string and item a non-negative integer")
     if kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED) and not task:
         raise BadMessage(f"{kind.value} needs a task")

@@ -30,6 +30,7 @@ _OUTCOME = {
     TaskStatus.CANCELLED.value: "cancelled",
 }
 """Final states of a task document -> outcome for `decide`."""
+_NO_RESULT = frozenset({Code.PENDING, Code.SKIPPED_UPSTREAM, Code.SKIPPED_CONDITION})
 
 
 async def inputs_of(
@@ -138,19 +139,21 @@ async def outcomes(
     engine: Engine, aggregate: Aggregate, tasks: Iterable[str]
 ) -> dict[str, dict[str, Json]]:
     """`{"output", "status", "error"}` of these tasks, as expressions see them. Only tasks that
-    completed or failed have a document to read."""
+    were dispatched have a document to read."""
     result: dict[str, dict[str, Json]] = {}
     wanted: list[str] = []
     for task in tasks:
         code = aggregate.state.tasks[aggregate.workflow.index[task]]
         result[task] = {"output": None, "status": STATUS_OF_CODE[code].value, "error": None}
-        if code in (Code.COMPLETED, Code.DEAD_LETTERED):
+        if code not in _NO_RESULT:
             wanted.append(task)
     found = await read_tasks(engine, aggregate.partition, map(documents.task_id, wanted))
     for task in wanted:
         doc = found.get(documents.task_id(task))
-        if doc is None:
+        if doc is None or doc["status"] not in _OUTCOME:
             continue  # a wait leaves no document
+        # The result may be news to this state: the message about it is what is being decided.
+        result[task]["status"] = doc["status"]
         if doc.get("output") is not None:
             payload = Payload.from_doc(doc["output"])
             result[task]["output"] = await claimcheck.load(engine, payload)

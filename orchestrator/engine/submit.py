@@ -24,11 +24,11 @@ from orchestrator.domain.errors import (
     TooLargeError,
 )
 from orchestrator.domain.events import ExecutionAccepted
+from orchestrator.domain.evolve import accepted
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.messages import Message, MessageType
-from orchestrator.domain.state import ExecutionState
-from orchestrator.domain.status import Code, ExecutionStatus
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import catalog, claimcheck, documents, outbox, relay
@@ -130,9 +130,8 @@ async def _store(
     """The submission's batch, then the fast path. False if the execution exists already."""
     now = engine.clock.now()
     commit = engine.ids.new()
-    state = ExecutionState(
-        status=ExecutionStatus.PENDING, tasks=bytes([Code.PENDING]) * tasks, accepted_at=now
-    )
+    event = ExecutionAccepted(at=now, tasks=tasks)
+    state = accepted(event)
     execution = {
         **documents.base(partition, partition[1], "execution"),
         **header,
@@ -146,7 +145,7 @@ async def _store(
         **documents.base(partition, documents.events_id(0), "events"),
         "seq": 0,
         "commit": commit,
-        "events": [codec.event_to_doc(ExecutionAccepted(at=now, tasks=tasks))],
+        "events": [codec.event_to_doc(event)],
     }
     first = Outgoing(Message(MessageType.EXECUTION_STARTED, *partition))
     sends = outbox.build(

@@ -2,7 +2,7 @@
 
 One table per container, so that a busy container costs the change feed of a quiet one nothing:
 
-    docs_NAME  pk          partition values, each followed by U+0000 (so ("t",) is no prefix of "t2")
+    docs_NAME  pk          partition values, each followed by U+0000 (so "t" is no prefix of "t2")
                id          unique within pk
                lsn         position in the change feed; the etag is its decimal text
                type, sweep_at, created_at, tenant_id   copies of body properties that queries filter

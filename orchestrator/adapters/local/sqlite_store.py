@@ -27,22 +27,21 @@ from orchestrator.adapters.document_rules import (
 )
 from orchestrator.adapters.local.sqlite_common import connect, opening, primary_code
 from orchestrator.adapters.local.sqlite_group import INLINE_COMMIT_S, GroupWriter, Hooks, Untouched
+from orchestrator.adapters.local.sqlite_operations import apply, prepare
 from orchestrator.adapters.local.sqlite_query import compile_query, partition_text
-from orchestrator.adapters.local.sqlite_schema import Statements, create_layout, statements
+from orchestrator.adapters.local.sqlite_schema import create_layout, statements
 from orchestrator.adapters.local.system import SystemClock
 from orchestrator.domain.topology import CONTAINERS
 from orchestrator.ports import (
     BadCursor,
     ChangePage,
     Clock,
-    Conflict,
     Create,
     Delete,
     Document,
     NotFound,
     Operation,
     Partition,
-    PreconditionFailed,
     Query,
     Replace,
     StoreError,
@@ -238,7 +237,7 @@ class SqliteStore:
         now = self._now()
         # Everything is copied out of the bodies here: the caller may change them while we wait.
         steps = [
-            _step(pk, operation, raw, now)
+            prepare(pk, operation, raw, now)
             for operation, raw in zip(operations, bodies, strict=True)
         ]
 
@@ -246,7 +245,8 @@ class SqliteStore:
             etags: list[str] = []
             for position, step in enumerate(steps):
                 try:
-                    etags.append(self._apply(db, texts, pk, step))
+                    self._lsn += 1
+                    etags.append(apply(db, texts, pk, step, self._lsn, self._now()))
                 except StoreError as error:
                     error.operation = None if single else position
                     if position == 0:
@@ -256,50 +256,12 @@ class SqliteStore:
 
         return await self._submit(work)
 
-    def _apply(self, db: sqlite3.Connection, texts: Statements, pk: str, step: _Step) -> str:
-        """Run one operation; its etag. Raises without having written."""
-        kind, id, row, match = step
-        now = self._now()
-        if kind is Create:
-            lsn = self._next_lsn()
-            if db.execute(texts.insert, (lsn, *row, now)).rowcount != 1:
-                raise Conflict(f"{id!r} exists")
-            return str(lsn)
-        if kind is Upsert:
-            lsn = self._next_lsn()
-            db.execute(texts.upsert, (lsn, *row))
-            return str(lsn)
-        if kind is Replace:
-            lsn = self._next_lsn()
-            if match is None:
-                done = db.execute(texts.update, (lsn, *row, now)).rowcount
-            else:
-                done = db.execute(texts.update_if, (lsn, *row, now, match)).rowcount
-            if done == 1:
-                return str(lsn)
-        elif not is_storable_id(id):
-            raise NotFound(f"no document {id!r:.80}")
-        else:
-            if match is None:
-                done = db.execute(texts.delete, (pk, id, now)).rowcount
-            else:
-                done = db.execute(texts.delete_if, (pk, id, now, match)).rowcount
-            if done == 1:
-                return ""
-        if db.execute(texts.read, (pk, id, now)).fetchall():
-            raise PreconditionFailed(f"{id!r} was changed since it was read")
-        raise NotFound(f"no document {id!r}")
-
     async def _submit(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         if self._closed:
             raise Unavailable("the store is closed")
         return await self._writer.submit(work)
 
     # --- what each group of writes brings with it -------------------------------------------------
-
-    def _next_lsn(self) -> int:
-        self._lsn += 1
-        return self._lsn
 
     def _begun(self, db: sqlite3.Connection) -> None:
         ((self._lsn,),) = db.execute("SELECT value FROM meta WHERE key = 'lsn'").fetchall()
@@ -338,46 +300,6 @@ def _checkpoint(path: Path) -> None:
 def _key(container: str, partition: Partition) -> str:
     check_partition(container_spec(container), partition)
     return partition_text(partition)
-
-
-def _lsn(etag: str) -> int:
-    """-1, which no document has, for a text that is no etag of ours."""
-    return int(etag) if etag.isascii() and etag.isdigit() and len(etag) < 19 else -1
-
-
-_Step = tuple[type[Operation], str, tuple[Any, ...], int | None]  # kind, id, row, lsn to match
-
-
-def _step(pk: str, operation: Operation, raw: bytes, now: int) -> _Step:
-    if isinstance(operation, Create | Upsert):
-        return type(operation), operation.body["id"], _row(pk, operation.body, raw, now), None
-    match = None if operation.if_match is None else _lsn(operation.if_match)
-    if isinstance(operation, Replace):
-        return Replace, operation.body["id"], _row(pk, operation.body, raw, now), match
-    return Delete, operation.id, (), match
-
-
-def _row(pk: str, body: dict[str, Any], raw: bytes, now: int) -> tuple[Any, ...]:
-    """The values of a row but its lsn, in the order of the statements."""
-    get = body.get
-    ttl = get("ttl")
-    return (
-        _scalar(get("type")),
-        _scalar(get("sweepAt")),
-        _scalar(get("createdAt")),
-        _scalar(get("tenantId")),
-        None if ttl is None else now + ttl * 1000,
-        raw.decode(),
-        pk,
-        body["id"],
-    )
-
-
-def _scalar(value: Any) -> str | int | float | None:
-    """Text and numbers; anything else is not queried through a column."""
-    if isinstance(value, str):
-        return value
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _unavailable(error: Exception) -> StoreError:

@@ -184,8 +184,9 @@ class LocalHost:
     async def stop(self) -> None:
         """Take nothing new, let what runs end within the grace, settle, close the engine."""
         grace_ms = self._options.grace_ms
-        for queue in self._queues:
-            queue.stop()
+        for loop in self._receiving:
+            loop.cancel()
+        await asyncio.gather(*self._receiving, return_exceptions=True)
         # All beside each other: HTTP's long polls wait for what the queues still do.
         await asyncio.gather(
             self._http.stop(),
@@ -194,9 +195,7 @@ class LocalHost:
         )
         for loop in self._ticking:
             loop.cancel()
-        await asyncio.gather(*self._ticking, *self._receiving, return_exceptions=True)
-        for queue in self._queues:  # what the last receive brought was handed back
-            await queue.settler.flush()
+        await asyncio.gather(*self._ticking, return_exceptions=True)
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)

@@ -84,9 +84,15 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Accept no more, let running requests end, close."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        server = runner.server
+        await runner.cleanup()
+        if server is not None:
+            # Connections that were being accepted when listening ended; nothing was asked on them.
+            await asyncio.sleep(0)
+            await server.shutdown(0)
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """Answer one request. Never raises but to cancel."""

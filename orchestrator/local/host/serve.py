@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +45,9 @@ async def serve(
     `on_ready(url)` is called once every trigger is served."""
     stopping = stop or asyncio.Event()
     with _caught(signals, stopping):
-        engine = await bootstrap.build(replace(load_settings(), backend="local", data_dir=data))
+        engine = await bootstrap.build(
+            load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
+        )
         host = await _start(engine, sock, roles, grace_ms)
         on_ready(host.url)
         failed = asyncio.create_task(host.failed())

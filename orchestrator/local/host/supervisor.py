@@ -125,7 +125,7 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(
                 *self._command(worker, self._sock.fileno(), theirs.fileno()),
                 pass_fds=(self._sock.fileno(), theirs.fileno()),
-                env=_environment(),
+                env=_environment(worker),
             )
         except BaseException:
             ours.close()
@@ -162,8 +162,12 @@ class Supervisor:
                     process.kill()
 
 
-def _environment() -> dict[str, str]:
-    """Ours, so that the child finds the same package from any working directory."""
+def _environment(worker: int) -> dict[str, str]:
+    """Ours, but the package is found from any working directory, and a name that was given to this
+    worker is not shared: leases tell workers apart by it."""
     root = str(Path(__file__).parents[3])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    changed = {"PYTHONPATH": os.pathsep.join(paths)}
+    if name := os.environ.get("WEFT_WORKER"):
+        changed["WEFT_WORKER"] = f"{name}-{worker}"
+    return {**os.environ, **changed}

@@ -14,7 +14,7 @@ import azure.functions as func
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host import HostOptions, LocalHost
 from orchestrator.local.host.host_json import WEFT, HostJson
-from orchestrator.ports import ChangePage, Document, LockLost, NotFound, Received
+from orchestrator.ports import ChangePage, Document, MessageLockLost, NotFound, QueueCounts, Received
 
 
 class FakeClock:
@@ -71,6 +71,8 @@ class FakeBroker:
     max_delivery_count: int = 10
     dead: list[str] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
+    abandoned: list[str] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)  # messages of each complete_many
     renewals: list[str] = field(default_factory=list)
     received: list[int] = field(default_factory=list)  # the limit of each receive that got some
 
@@ -100,22 +102,55 @@ class FakeBroker:
         """Deliveries so far of a message that is still there."""
         return self._queues[queue][message_id].message.delivery_count
 
-    async def receive(self, queue: str, limit: int, *, wait_ms: int) -> list[Received]:
+    async def receive(self, queue: str, max_messages: int, wait_ms: int) -> list[Received]:
         while True:
-            got = self._take(queue, limit)
+            got = self._take(queue, max_messages)
             if got:
-                self.received.append(limit)
+                self.received.append(max_messages)
                 return got
             self._news.clear()
-            waits = [
-                asyncio.ensure_future(self._news.wait()),
-                asyncio.ensure_future(self.clock.sleep(wait_ms)),
-            ]
-            done, rest = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in rest:
-                wait.cancel()
-            if waits[1] in done:
-                return []
+            await self._news.wait()
+
+    async def complete(self, message: Received) -> None:
+        await self.complete_many([message])
+
+    async def complete_many(self, messages: Sequence[Received]) -> None:
+        self.calls.append(len(messages))
+        lost: list[str] = []
+        for message in messages:
+            if self._held(message) is None:
+                lost.append(message.message_id)
+                continue
+            del self._queues[message.queue][message.message_id]
+            self.completed.append(message.message_id)
+        if lost:
+            raise MessageLockLost("lost", lost=lost)
+
+    async def abandon(self, message: Received) -> None:
+        entry = self._held(message)
+        if entry is None:
+            raise MessageLockLost("lost", lost=[message.message_id])
+        entry.locked = False
+        self.abandoned.append(message.message_id)
+        self._news.set()
+
+    async def dead_letter(self, message: Received, reason: str, description: str) -> None:
+        raise NotImplementedError
+
+    async def renew(self, message: Received) -> int:
+        self.renewals.append(message.message_id)
+        entry = self._held(message)
+        if entry is None:
+            raise MessageLockLost("lost", lost=[message.message_id])
+        until = self.clock.now() + self.lock_ms
+        entry.message = replace(entry.message, locked_until=until)
+        return until
+
+    async def peek(self, queue: str, limit: int) -> list[Received]:
+        return [entry.message for entry in self._queues.get(queue, {}).values()][:limit]
+
+    async def counts(self, queue: str) -> QueueCounts:
+        raise NotImplementedError
 
     def _take(self, queue: str, limit: int) -> list[Received]:
         got: list[Received] = []
@@ -138,8 +173,66 @@ class FakeBroker:
             got.append(entry.message)
         return got
 
-    def _held(self, queue: str, token: str) -> _Entry | None:
-        for entry in self._queues.get(queue, {}).values():
-            if entry.locked and entry.message.lock_token == token:
-                return entry if entry.message.locked_until > self.clock.now() else None
-        return None
+    def _held(self, message: Received) -> _Entry | None:
+        entry = self._queues[message.queue].get(message.message_id)
+        if entry is None or not entry.locked or entry.message.lock_token != message.lock_token:
+            return None
+        return entry if entry.message.locked_until > self.clock.now() else None
+
+
+class FakeStore:
+    """The three verbs of `DocumentStore` that the feed listener uses."""
+
+    def __init__(self) -> None:
+        self.log: list[dict[str, Any]] = []
+        self.leases: dict[str, dict[str, Any]] = {}
+        self.fail: list[Exception] = []
+
+    async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:
+        if self.fail:
+            raise self.fail.pop(0)
+        start = int(cursor or 0)
+        some = self.log[start : start + limit]
+        documents = [Document(body["id"], body, f"e{body['id']}") for body in some]
+        return ChangePage(documents, str(start + len(some)))
+
+    async def read(self, container: str, partition: tuple[str, ...], id: str) -> Document:
+        if id not in self.leases:
+            raise NotFound(id)
+        return Document(id, self.leases[id], "e")
+
+    async def upsert(self, container: str, partition: tuple[str, ...], body: dict[str, Any]) -> str:
+        assert (container, partition) == ("leases", (body["id"],))
+        self.leases[body["id"]] = body
+        return "e"
+
+
+def provider() -> EngineProvider:
+    """One that is never asked: the test's functions need no engine."""
+
+    async def build() -> Any:
+        raise AssertionError("no engine in this test")
+
+    return EngineProvider(build)
+
+
+def local_host(
+    app: func.FunctionApp,
+    *,
+    broker: Any = None,
+    store: Any = None,
+    clock: Any = None,
+    host_json: HostJson = WEFT,
+    **options: Any,
+) -> LocalHost:
+    """A host over fakes."""
+    clock = clock or FakeClock()
+    return LocalHost(
+        app,
+        provider=provider(),
+        broker=broker or FakeBroker(clock),
+        store=store or FakeStore(),
+        clock=clock,
+        host_json=host_json,
+        options=HostOptions(**options),
+    )

@@ -1,0 +1,106 @@
+"""Large payloads as files: `ROOT/TENANT/EXECUTION/SHA256`, written once and never changed.
+
+Named by content, so that a repeated `put` is harmless and a damaged file is noticed. Tenant and
+execution come from outside: their names are encoded so that no text can leave the root, and two
+texts that differ by case alone stay apart on file systems that ignore case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+from orchestrator.ports import PayloadNotFound
+
+PREFIX: Final = "weft-file:v1:"
+MAX_NAME_CHARS: Final = 120
+"""Longer encoded names are replaced by their hash: file systems stop at 255 bytes."""
+
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+_REF: Final = re.compile(r"weft-file:v1:([a-z0-9_~-]+)/([a-z0-9_~-]+)/([0-9a-f]{64})")
+
+
+class FilePayloads:
+    """`PayloadStore` in a folder, which is created when needed. File work runs in threads."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root)
+
+    async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
+        """Store durably: when this returns, a power cut loses nothing. `name` plays no part."""
+        return await asyncio.to_thread(self._put, tenant, execution, data)
+
+    async def get(self, ref: str) -> bytes:
+        """Raises `PayloadNotFound`, also for a foreign reference and for a damaged file."""
+        match = _REF.fullmatch(ref)
+        if match is None:
+            raise PayloadNotFound("not a reference of this payload store")
+        return await asyncio.to_thread(self._get, *match.groups())
+
+    def _put(self, tenant: str, execution: str, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        names = (encode_name(tenant), encode_name(execution))
+        folder = self._root.joinpath(*names)
+        target = folder / digest
+        if not _is_whole(target, data):
+            self._make(folder)
+            part = folder / f"{digest}.{secrets.token_hex(8)}.part"
+            try:
+                with part.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(target)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            _sync_folder(folder)
+        return f"{PREFIX}{names[0]}/{names[1]}/{digest}"
+
+    def _get(self, tenant: str, execution: str, digest: str) -> bytes:
+        try:
+            data = (self._root / tenant / execution / digest).read_bytes()
+        except OSError:
+            raise PayloadNotFound(f"no payload {digest}") from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise PayloadNotFound(f"payload {digest} is damaged: its content has another hash")
+        return data
+
+    def _make(self, folder: Path) -> None:
+        """Create the folders, each synced into its parent: else a power cut could lose the path."""
+        missing = [folder]
+        while not missing[-1].parent.exists():
+            missing.append(missing[-1].parent)
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            _sync_folder(path.parent)
+
+
+def encode_name(text: str) -> str:
+    """A file name for any text: `[a-z0-9-]` as they are, other bytes as `_xx`, never empty."""
+    raw = text.encode("utf-8", "surrogatepass")
+    name = "".join([chr(byte) if byte in _PLAIN else f"_{byte:02x}" for byte in raw])
+    if len(name) > MAX_NAME_CHARS:
+        return "~" + hashlib.sha256(raw).hexdigest()
+    return name or "~"
+
+
+def _is_whole(path: Path, data: bytes) -> bool:
+    """Whether an earlier `put` finished; a damaged file is written again."""
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except OSError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

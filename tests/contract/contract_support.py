@@ -1,0 +1,100 @@
+"""The adapters under contract, and what the suites share.
+
+A new adapter adds one entry to the tables below and runs the very same tests. An adapter that is
+listed and cannot start is an error, never a skip: an emulator that ignores `If-Match` must fail
+loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator.adapters.local.env_secrets import EnvSecrets
+from orchestrator.adapters.local.file_payloads import FilePayloads
+from orchestrator.adapters.local.sqlite_broker import SqliteBroker
+from orchestrator.adapters.local.sqlite_store import SqliteStore
+from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
+
+TENANT = "t"
+START = 1_800_000_000_000  # epoch ms of the tests' clock
+
+
+class ManualClock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def now(self) -> int:
+        return self.time
+
+    async def sleep(self, ms: int) -> None:
+        self.time += ms
+
+    def advance(self, *, seconds: float) -> None:
+        self.time += int(seconds * 1000)
+
+
+class Broker(Transport, Receiver, Protocol):
+    """Both halves, as a broker under test has them."""
+
+
+OpenStore = Callable[[Path, ManualClock], AbstractAsyncContextManager[DocumentStore]]
+OpenBroker = Callable[[Path, ManualClock], AbstractAsyncContextManager[Broker]]
+
+
+@asynccontextmanager
+async def sqlite_store(folder: Path, clock: ManualClock) -> AsyncIterator[DocumentStore]:
+    store = SqliteStore(folder / "weft.db", clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def sqlite_store_threaded(folder: Path, clock: ManualClock) -> AsyncIterator[DocumentStore]:
+    """Every COMMIT in the thread, as on a slow disk."""
+    store = SqliteStore(folder / "weft.db", clock=clock, inline_commit_s=0)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def sqlite_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broker]:
+    broker = SqliteBroker(folder / "broker.db", clock=clock)
+    await broker.open()
+    yield broker
+    await broker.close()
+
+
+STORES: dict[str, OpenStore] = {
+    "sqlite": sqlite_store,
+    "sqlite-threaded": sqlite_store_threaded,
+}
+BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
+PAYLOADS: dict[str, Callable[[Path], PayloadStore]] = {
+    "files": lambda folder: FilePayloads(folder / "payloads")
+}
+SECRETS: dict[str, Callable[[dict[str, dict[str, str]]], Secrets]] = {
+    "environment": lambda values: EnvSecrets(
+        {
+            f"WEFT_SECRET_{tenant.upper()}_{name.upper()}": value
+            for tenant, names in values.items()
+            for name, value in names.items()
+        }
+    )
+}
+
+
+def doc(execution: str, id: str, *, tenant: str = TENANT, **fields: Any) -> dict[str, Any]:
+    """A body for container `executions`."""
+    return {"id": id, "tenantId": tenant, "executionId": execution, **fields}
+
+
+def message(id: str, queue: str = "orchestration", **fields: Any) -> OutMessage:
+    """A message whose body names it."""
+    return OutMessage(queue=queue, body=fields.pop("body", id.encode()), message_id=id, **fields)
