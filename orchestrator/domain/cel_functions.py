@@ -90,14 +90,14 @@ TYPE_NAMES: Final = frozenset(
 """Types as values, for `type(x) == int`."""
 
 
-SIZE: Final = "s1ze"
+SIZE: Final = "size_"
 """Name of our own `size`: the library counts the bytes of a string, the specification its code
-points (and so do `substring`, `indexOf` and `charAt`). The name is as long as the old one, so that
-columns in messages stay right."""
+points (and so do `substring`, `indexOf` and `charAt`)."""
 
 
 class UnusableError(Exception):
-    """A function was given values that it cannot use. Its text holds no value."""
+    """A function was given values that it cannot use. Its text, if any, is a reason for the user
+    and holds no value."""
 
 
 def implementations(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
