@@ -25,14 +25,18 @@ from orchestrator.domain.cel_scope import Scope, Tree, readable, tree
 
 MAX_STEPS: Final = 200_000
 """Elements that the loops of one evaluation may visit, all together: about a second. Data that is
-handed to a piece of work counts too, `_NODES_PER_STEP` values as one step."""
+handed to a piece of work counts as well, `_BYTES_PER_STEP` as one step."""
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Data that one evaluation may build, by a rough measure (`weigh`)."""
 
-_NODES_PER_STEP: Final = 100
-_CHARACTERS_PER_STEP: Final = 1024
+_BYTES_PER_STEP: Final = 4096
 _PIECE_OF_COPYING: Final = 16  # map and filter: the library's cost grows with its square
 _PIECE: Final = 256
 
-TOO_MUCH: Final = f"the loops of the expression take more than {MAX_STEPS} steps; use an activity"
+TOO_MUCH: Final = (
+    f"the expression takes more than {MAX_STEPS} steps or builds more than "
+    f"{MAX_BYTES // 2**20} MiB; use an activity"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class CompiledLoop:
     items: str
     outer: tuple[str, ...]
     reads: tuple[tuple[str, Tree], ...]
+    root_uses: int
+    variable_uses: int
     program: cel.Program
 
 
@@ -59,6 +65,8 @@ def compile_loop(loop: Loop, source: str, known: frozenset[str]) -> CompiledLoop
         items=items,
         outer=loop.outer,
         reads=tuple((name, tree(paths)) for name, paths in loop.paths.items() if name in known),
+        root_uses=loop.root_uses,
+        variable_uses=loop.variable_uses,
         program=cel.compile(f"{items}.{'filter' if one else loop.kind}({loop.arguments})"),
     )
 
@@ -70,7 +78,8 @@ class LoopRun:
         self, loops: tuple[CompiledLoop, ...], library: dict[str, Callable[..., Any]], scope: Scope
     ) -> None:
         self.scope = scope
-        self.left = MAX_STEPS
+        self.steps = MAX_STEPS  # left
+        self.bytes = MAX_BYTES  # left
         self.failure = ""  # why the last loop failed: the library only says that it did
         self.functions = dict(library)
         for loop in loops:
@@ -85,7 +94,7 @@ class LoopRun:
             try:
                 if captured is None:
                     captured = {n: readable(self.scope, n, keys) for n, keys in loop.reads}
-                    weight = _weigh(captured) // _NODES_PER_STEP
+                    weight = weigh(captured)
                 variables = captured | dict(zip(loop.outer, outer, strict=True))
                 return _join(loop.kind, self._pieces(loop, _elements(elements), variables, weight))
             except UnusableError as error:
@@ -99,27 +108,30 @@ class LoopRun:
     ) -> Iterator[Any]:
         """The result per piece; an `UnusableError` instead of one that failed."""
         size = _PIECE if loop.kind in ("all", "exists") else _PIECE_OF_COPYING
+        size = max(1, min(size, MAX_BYTES // 4 // (weight * loop.root_uses + 1)))
         for start in range(0, len(elements), size):
             piece = elements[start : start + size]
-            self._spend(len(piece) + weight)
+            own = weigh(piece)
+            self._spend(len(piece) + (weight + own) // _BYTES_PER_STEP)
+            if weight * loop.root_uses * len(piece) + own * loop.variable_uses > MAX_BYTES:
+                raise UnusableError(TOO_MUCH)
             context = cel.Context(variables | {loop.items: piece}, self.functions)
             try:
                 result = loop.program.execute(context)
             except BaseException as error:
                 if not is_library_error(error):
                     raise
-                if self.left < 0:
+                if self.steps < 0 or self.bytes < 0:
                     raise UnusableError(TOO_MUCH) from None
                 yield UnusableError(run_reason(error, loop.program.source, self.failure))
             else:
-                if isinstance(result, list):
-                    texts = (len(text) for text in cast("list[Any]", result) if type(text) is str)
-                    self._spend(sum(texts) // _CHARACTERS_PER_STEP)
+                self._spend(0, weigh(result))
                 yield result
 
-    def _spend(self, steps: int) -> None:
-        self.left -= steps
-        if self.left < 0:
+    def _spend(self, steps: int, size: int = 0) -> None:
+        self.steps -= steps
+        self.bytes -= size
+        if self.steps < 0 or self.bytes < 0:
             raise UnusableError(TOO_MUCH)
 
 
@@ -153,19 +165,17 @@ def _elements(value: object) -> list[Any]:
     raise UnusableError("a comprehension needs a list or a map")
 
 
-def _weigh(value: object) -> int:
-    """How many values there are in `value`, which the library copies for each piece."""
-    count = 0
+def weigh(value: object) -> int:
+    """Roughly how many bytes `value` takes: its characters, and 64 for every value in it."""
+    size = 0
     stack: list[Any] = [value]
     while stack:
         node = stack.pop()
-        if isinstance(node, dict):
-            children: list[Any] = list(cast("dict[Any, Any]", node).values())
+        size += 64
+        if isinstance(node, str | bytes):
+            size += len(node)
+        elif isinstance(node, dict):
+            stack += cast("dict[Any, Any]", node).values()
         elif isinstance(node, list):
-            children = cast("list[Any]", node)
-        else:
-            count += len(node) // _CHARACTERS_PER_STEP if isinstance(node, str) else 0
-            continue
-        count += len(children)
-        stack += children
-    return count
+            stack += cast("list[Any]", node)
+    return size

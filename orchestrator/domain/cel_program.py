@@ -12,7 +12,14 @@ from typing import Final, cast
 import cel
 
 from orchestrator.domain.cel_functions import implementations
-from orchestrator.domain.cel_loops import CompiledLoop, LoopRun, compile_loop
+from orchestrator.domain.cel_loops import (
+    MAX_BYTES,
+    TOO_MUCH,
+    CompiledLoop,
+    LoopRun,
+    compile_loop,
+    weigh,
+)
 from orchestrator.domain.cel_path import Path, PathError, as_path, walk
 from orchestrator.domain.cel_reasons import compile_reason, is_library_error, run_reason
 from orchestrator.domain.cel_refs import References, references
@@ -23,6 +30,8 @@ from orchestrator.domain.cel_values import ValueRefused, to_json
 from orchestrator.domain.jsontypes import Json
 
 _CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
+
+_FEW_USES: Final = 8  # what is read more often could be repeated until memory ends: weigh it
 
 
 class Expression:
@@ -39,6 +48,7 @@ class Expression:
         "_path",
         "_program",
         "_reads",
+        "_uses",
         "dynamic_tasks",
         "names",
         "secrets",
@@ -63,6 +73,7 @@ class Expression:
         self._path = path
         self._program = program
         self._loops = loops
+        self._uses = found.root_uses
         self._reads = [(name, tree(keys)) for name, keys in found.paths.items() if name in ROOTS]
         self._functions = implementations(found.functions)
 
@@ -92,6 +103,8 @@ class Expression:
         loops: LoopRun | None = None
         try:
             variables = {name: readable(scope, name, keys) for name, keys in self._reads}
+            if self._uses > _FEW_USES and weigh(variables) * self._uses > MAX_BYTES:
+                raise ValueRefused(TOO_MUCH)
             if self._loops:
                 loops = LoopRun(self._loops, self._functions, scope)
                 context = cel.Context(variables, loops.functions)

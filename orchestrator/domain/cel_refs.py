@@ -34,6 +34,8 @@ class Loop:
     arguments: str  # its own arguments, rewritten likewise
     outer: tuple[str, ...]  # variables of enclosing loops that it reads
     paths: Paths
+    root_uses: int  # how often it reads a root name, and
+    variable_uses: int  # a macro variable: what it builds is at most so many times as large
     function: str
 
 
@@ -47,6 +49,7 @@ class References:
     secrets: set[str] = field(default_factory=set[str])
     functions: set[str] = field(default_factory=set[str])
     paths: Paths = field(default_factory=dict[str, list[tuple[str, ...]]])  # outside of loops
+    root_uses: int = 0  # outside of loops
     loops: list[Loop] = field(default_factory=list[Loop])  # inner ones before outer ones
     rewritten: str = ""
 
@@ -61,6 +64,8 @@ class _Part:
     paths: Paths = field(default_factory=dict[str, list[tuple[str, ...]]])
     variables: set[str] = field(default_factory=set[str])  # macro variables that it reads
     edits: list[Edit] = field(default_factory=list[Edit])
+    root_uses: int = 0
+    variable_uses: int = 0
 
 
 @dataclass(slots=True)
@@ -110,6 +115,7 @@ class _Walk:
                 raise self.tokens.error("a '.' stands where a name or value is needed")
             pending = None
         self.found.paths = self.parts[0].paths
+        self.found.root_uses = self.parts[0].root_uses
         self.found.rewritten = self._rewritten(0, len(self.source), self.parts[0].edits)
         return self.found
 
@@ -152,6 +158,8 @@ class _Walk:
             arguments=self._rewritten(inside, self.tokens.all[i].start, part.edits),
             outer=tuple(sorted(part.variables & bracket.outer - {bracket.variable})),
             paths=part.paths,
+            root_uses=part.root_uses,
+            variable_uses=part.variable_uses,
             function=f"loop{len(self.found.loops)}_",
         )
         self.found.loops.append(loop)
@@ -182,6 +190,7 @@ class _Walk:
             return self._call(i, text, functions.GLOBAL_ONLY | functions.EITHER, 0)
         if self.bound[text]:
             self.parts[-1].variables.add(text)
+            self.parts[-1].variable_uses += 1
         elif text not in functions.TYPE_NAMES and not self._is_namespace(i, text):
             self._root(i, text)
         return None
@@ -195,6 +204,7 @@ class _Walk:
     def _root(self, i: int, text: str) -> None:
         roots.refuse_unknown_hyphen(self.tokens, i)
         self.found.names.add(text)
+        self.parts[-1].root_uses += 1
         self.parts[-1].paths.setdefault(text, []).append(self.tokens.keys(i + 1))
         if text == "tasks":
             task = roots.task_of(self.tokens, i)

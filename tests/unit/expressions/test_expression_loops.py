@@ -10,7 +10,7 @@ from expression_strategies import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain import cel_loops
+from orchestrator.domain import cel_loops, cel_program
 from orchestrator.domain.expressions import Expression, ExpressionError, Scope
 
 
@@ -125,10 +125,34 @@ def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) ->
     assert refused("input.map(x, x).map(x, x)", ten, 19)
     assert refused("input.map(x, input.map(y, 1))", ten, 109)
     assert not refused("input.map(x, input.map(y, 1))", ten, 110)
-    # Data that every piece gets a copy of, and long texts as results.
-    assert refused("input.l.map(x, x in input.many)", {"l": ten, "many": ten * 1000}, 100)
-    assert refused("input.l.map(x, input.text)", {"l": ten, "text": "a" * 10_240}, 105)
-    assert not refused("input.l.map(x, input.text)", {"l": ten, "text": "a" * 10_240}, 110)
+    # Data that every piece gets a copy of: 64 bytes a value, 4,096 bytes a step.
+    assert refused("input.l.map(x, x in input.many)", {"l": ten, "many": ten * 1000}, 160)
+    assert not refused("input.l.map(x, x in input.many)", {"l": ten, "many": ten * 1000}, 170)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "input.l.map(x, input.text)",
+        "input.l.map(x, {'a': [input.text]})",
+        "[input.text]" + ".map(x, x + x + x + x)" * 20,
+        "[input.l]" + ".map(x, x + x + x + x)" * 20,
+        "[input.text].map(x, " + " + ".join(["x"] * 250) + ")",
+        "[1].map(x, " + " + ".join(["input.text"] * 120) + ")",
+        " + ".join(["input.text"] * 120),
+        "[" + ", ".join(["input.text"] * 250) + "]",
+        "[" + ", ".join(["input.l"] * 250) + "].map(x, [x, x, x, x])",
+    ],
+)
+def test_data_cannot_be_multiplied_until_memory_ends(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cel_loops, "MAX_BYTES", 10_000_000)
+    monkeypatch.setattr(cel_program, "MAX_BYTES", 10_000_000)
+    value = {"l": list(range(1000)), "text": "a" * 100_000}
+    with pytest.raises(ExpressionError) as caught:
+        run(source, value)
+    assert caught.value.reason == cel_loops.TOO_MUCH
 
 
 def test_a_loop_reads_only_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +162,7 @@ def test_a_loop_reads_only_what_it_names(monkeypatch: pytest.MonkeyPatch) -> Non
         weighed.append(value)
         return 0
 
-    monkeypatch.setattr(cel_loops, "_weigh", weigh)
+    monkeypatch.setattr(cel_loops, "weigh", weigh)
     value = {"l": [1, 2], "rate": 3, "big": list(range(1000))}
     assert run("input.l.map(x, x * input.rate)", value) == [3, 6]
-    assert weighed == [{"input": {"rate": 3}}]
+    assert weighed[0] == {"input": {"rate": 3}}

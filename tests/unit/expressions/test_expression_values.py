@@ -202,7 +202,10 @@ def test_text_cannot_be_blown_up_by_nested_replacing() -> None:
     with pytest.raises(ExpressionError, match="replace"):
         run("input.replace('a', input)", scope)
     with pytest.raises(ExpressionError, match="join"):
-        run("lists.range(1000).map(i, input).join(input)", scope)
+        run("lists.range(1000).map(i, 'a').join(input)", scope)
+    with pytest.raises(ExpressionError, match="split"):
+        run("(input + input + input).split('').size()", scope)
+    assert run("(input + input + input).split('', 2).size()", scope) == 2
     assert run("'aXa'.replace('a', 'bb') + 'aa'.replace('a', 'c', 1)") == "bbXbbca"
 
 
