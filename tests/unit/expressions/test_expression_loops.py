@@ -64,6 +64,15 @@ def test_pieces_give_what_the_library_gives(elements: list[Any], macro: str, bod
     assert outcome(lambda: run(source, value), ExpressionError) == expected
 
 
+def test_a_failure_in_one_piece_does_not_matter_if_another_piece_decides() -> None:
+    numbers = [*range(1000), 5000]
+    assert run("input.exists(x, 1 / x == 1 || x == 5000)", numbers) is True
+    assert run("input.all(x, 1 / x >= 0 && x < 5000)", numbers) is False
+    for source in ("input.exists(x, 1 / x > 9)", "input.all(x, 1 / x < 9)", "input.map(x, 1 / x)"):
+        with pytest.raises(ExpressionError, match="division by zero"):
+            run(source, numbers)
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain import cel_program
+from orchestrator.domain.cel_functions import UnusableError, implementations
 from orchestrator.domain.expressions import Expression, ExpressionError, Scope
 
 INPUT: dict[str, Any] = {
@@ -195,6 +196,14 @@ def test_no_value_of_the_data_is_in_a_reason_or_a_log(
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert "s3cr" not in repr(scope)
+
+
+@pytest.mark.parametrize("name", ["bool", "sort", "join", "charAt", "base64.decode", "math.abs"])
+def test_our_functions_raise_no_value_that_the_library_could_log(name: str) -> None:
+    with pytest.raises(UnusableError) as caught:
+        implementations([name])[name](["s3cr", 1] if name in ("sort", "join") else "s3cr-é")
+    assert "s3cr" not in str(caught.value)
+    assert caught.value.__suppress_context__
 
 
 def test_text_cannot_be_blown_up_by_nested_replacing() -> None:
