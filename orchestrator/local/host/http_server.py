@@ -73,15 +73,19 @@ class HttpServer:
         """Serve on `sock` (taken over). Requests still running at `stop` get `drain_s` seconds."""
         loop = asyncio.get_running_loop()
 
-        def request(*parts: Any) -> web.BaseRequest:
-            return web.BaseRequest(*parts, loop, client_max_size=MAX_REQUEST_BYTES)
+        def request(
+            message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+        ) -> web.BaseRequest:
+            return web.BaseRequest(
+                message, payload, protocol, writer, task, loop, client_max_size=MAX_REQUEST_BYTES
+            )
 
         server = web.Server(
             self.handle, request_factory=request, auto_decompress=False, access_log=None
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=drain_s)
-        await self._runner.setup()
-        await web.SockSite(self._runner, sock, backlog=_BACKLOG).start()
+        self._runner = runner = web.ServerRunner(server, shutdown_timeout=drain_s)
+        await runner.setup()
+        await web.SockSite(runner, sock, backlog=_BACKLOG).start()
 
     async def stop(self) -> None:
         """Accept no more, let running requests end, close."""

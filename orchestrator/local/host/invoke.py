@@ -50,10 +50,11 @@ class Invoker:
         arguments = {function.parameter: value}
         if function.wants_context:
             arguments["context"] = _context(function.name)
+        limit = asyncio.timeout(self._timeout_s)
         self._running += 1
         self._idle.clear()
         try:
-            async with asyncio.timeout(self._timeout_s) as limit:
+            async with limit:
                 if function.is_async:
                     result = await function.call(**arguments)
                 else:
