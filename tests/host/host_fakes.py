@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import azure.functions as func
 
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.local.host import HostOptions, LocalHost
+from orchestrator.local.host import HostOptions, LocalHost, PortInUse
 from orchestrator.local.host.host_json import WEFT, HostJson
-from orchestrator.ports import ChangePage, Document, MessageLockLost, NotFound, QueueCounts, Received
+from orchestrator.local.host.http_server import listening_socket
+from orchestrator.ports import (
+    ChangePage,
+    Document,
+    MessageLockLost,
+    NotFound,
+    QueueCounts,
+    Received,
+)
 
 
 class FakeClock:
@@ -178,6 +186,21 @@ class FakeBroker:
         if entry is None or not entry.locked or entry.message.lock_token != message.lock_token:
             return None
         return entry if entry.message.locked_until > self.clock.now() else None
+
+
+async def until(condition: Callable[[], Any], pause: float = 0) -> None:
+    """Wait for what another thread, process or task brings about; the test's limit bounds it."""
+    while not condition():  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(pause)
+
+
+def port_is_free(port: int) -> bool:
+    """Nobody listens there any more (connecting to find out would disturb the one who does)."""
+    try:
+        listening_socket("127.0.0.1", port).close()
+    except PortInUse:
+        return False
+    return True
 
 
 class FakeStore:

@@ -57,9 +57,7 @@ async def test_the_place_is_kept_between_runs() -> None:
     clock, store, seen = FakeClock(START), FakeStore(), []
     store.log = [{"id": "a"}]
     for _ in range(2):
-        host = local_host(
-            feed_app(seen, []), store=store, clock=clock, roles=frozenset({FEED})
-        )
+        host = local_host(feed_app(seen, []), store=store, clock=clock, roles=frozenset({FEED}))
         await host.start()
         await settle()
         await host.stop()

@@ -13,7 +13,7 @@ from typing import Any
 import azure.functions as func
 import pytest
 from azure.functions.servicebus import ServiceBusMessage
-from host_fakes import FakeBroker, FakeClock, local_host, settle
+from host_fakes import FakeBroker, FakeClock, local_host, settle, until
 
 from orchestrator.local.host import HostOptions, LocalHost
 from orchestrator.local.host.host import QUEUE
@@ -142,9 +142,7 @@ async def test_renewal_ends_with_the_limit_of_host_json(rig: Rig) -> None:
     assert rig.broker.completed == []
 
 
-async def test_a_lost_lock_is_not_renewed_again(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_lost_lock_is_not_renewed_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.broker.put(ONE, b"1")
     rig.hold = asyncio.Event()
     await rig.start()
@@ -160,8 +158,7 @@ async def test_abandoning_raises_the_delivery_count_until_the_broker_buries_it(r
     rig.broker.put(ONE, b"bad")
     rig.single_error = RuntimeError("always")
     await rig.start()
-    while not rig.broker.dead:
-        await settle()
+    await until(lambda: rig.broker.dead)
     assert [m.delivery_count for m in rig.singles] == list(range(1, 11))
     assert rig.broker.dead == ["m1"]
 
@@ -236,8 +233,7 @@ async def test_a_hung_function_is_ended_by_function_timeout(
     rig.broker.put(ONE, b"1")
     rig.hold = asyncio.Event()
     await rig.start(HostJson(function_timeout_ms=1))
-    while not rig.broker.abandoned:
-        await asyncio.sleep(0)
+    await until(lambda: rig.broker.abandoned)
     assert rig.broker.abandoned == ["m1"]
     assert "InvocationError" in caplog.text
 
@@ -259,8 +255,7 @@ async def test_a_plain_function_runs_in_a_thread_and_a_returned_value_fails_it()
     broker.put(ONE, b"1")
     host = local_host(app, broker=broker, clock=clock, roles=frozenset({QUEUE}))
     await host.start()
-    while not broker.abandoned:
-        await asyncio.sleep(0)
+    await until(lambda: broker.abandoned)
     await host.stop()
     assert threads[0] is not threading.main_thread()
     assert broker.completed == []

@@ -29,7 +29,7 @@ RECEIVE_RETRY_MS: Final = 1_000
 
 def to_message(delivery: Received) -> ServiceBusMessage:
     """The object that the real worker's decoder makes of a delivery."""
-    properties = dict(delivery.properties)
+    properties: dict[str, Any] = dict(delivery.properties)
     return ServiceBusMessage(
         body=delivery.body,
         message_id=delivery.message_id,

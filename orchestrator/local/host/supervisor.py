@@ -83,16 +83,20 @@ class Supervisor:
                 asyncio.create_task(self._keep(worker), name=f"worker-{worker}")
                 for worker in range(len(self._ready))
             ]
-            started = asyncio.gather(*(ready.wait() for ready in self._ready))
-            started.add_done_callback(lambda done: None if done.cancelled() else on_ready())
+            announcing = asyncio.create_task(self._announce(on_ready))
             await self._stop.wait()
-            started.cancel()
+            announcing.cancel()
             await self._end()
             await asyncio.gather(*keepers)
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         return 1 if self._failed_first else 0
+
+    async def _announce(self, on_ready: Callable[[], None]) -> None:
+        for ready in self._ready:
+            await ready.wait()
+        on_ready()
 
     async def _keep(self, worker: int) -> None:
         loop = asyncio.get_running_loop()
