@@ -55,15 +55,6 @@ async def sqlite_store(folder: Path, clock: ManualClock) -> AsyncIterator[Docume
 
 
 @asynccontextmanager
-async def sqlite_store_threaded(folder: Path, clock: ManualClock) -> AsyncIterator[DocumentStore]:
-    """Every COMMIT in the thread, as on a slow disk."""
-    store = SqliteStore(folder / "weft.db", clock=clock, inline_commit_s=0)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@asynccontextmanager
 async def sqlite_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broker]:
     broker = SqliteBroker(folder / "broker.db", clock=clock)
     await broker.open()
@@ -71,10 +62,7 @@ async def sqlite_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broke
     await broker.close()
 
 
-STORES: dict[str, OpenStore] = {
-    "sqlite": sqlite_store,
-    "sqlite-threaded": sqlite_store_threaded,
-}
+STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
 BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
 PAYLOADS: dict[str, Callable[[Path], PayloadStore]] = {
     "files": lambda folder: FilePayloads(folder / "payloads")

@@ -104,7 +104,7 @@ async def test_a_failing_batch_does_not_spoil_those_beside_it(store: DocumentSto
     """All in one tick of the loop, where an adapter may group them."""
     await store.create(EXECUTIONS, (TENANT, "e3"), doc("e3", "there"))
 
-    def submit(n: int) -> "asyncio.Future[list[str]]":
+    def submit(n: int) -> asyncio.Future[list[str]]:
         execution = f"e{n}"
         second = doc(execution, "there" if n % 3 == 0 else "b")
         operations = [Create(doc(execution, "a", v=n)), Create(second), Create(doc(execution, "c"))]

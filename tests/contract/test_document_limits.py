@@ -73,7 +73,9 @@ async def test_the_body_must_name_its_own_partition(
     assert await is_empty(store)
 
 
-@pytest.mark.parametrize("partition", [(), ("t",), ("t", "e1", "x"), ("t", "e\u0000"), ("t", "\ud800")])
+@pytest.mark.parametrize(
+    "partition", [(), ("t",), ("t", "e1", "x"), ("t", "e\u0000"), ("t", "\ud800")]
+)
 async def test_partitions_must_be_whole_and_text(store: DocumentStore, partition: Any) -> None:
     with pytest.raises(BadDocument):
         await store.read(EXECUTIONS, partition, "a")

@@ -22,7 +22,9 @@ E1 = (TENANT, "e1")
 
 
 async def test_create_then_read_gives_the_same_body_and_etag(store: DocumentStore) -> None:
-    body = doc("e1", "e1", n=2**63 - 1, m=-(2**63), f=0.1, t="äß\u0000😀", l=[1, [None, True]], o={})
+    body = doc(
+        "e1", "e1", n=2**63 - 1, m=-(2**63), f=0.1, t="äß\u0000😀", l=[1, [None, True]], o={}
+    )
     etag = await store.create(EXECUTIONS, E1, body)
     found = await store.read(EXECUTIONS, E1, "e1")
     assert (found.id, found.body, found.etag) == ("e1", body, etag)
@@ -129,7 +131,7 @@ async def test_read_many_returns_those_that_exist(store: DocumentStore) -> None:
     for n in range(130):
         await store.upsert(EXECUTIONS, E1, doc("e1", f"d{n}", v=n))
     await store.create(EXECUTIONS, (TENANT, "e2"), doc("e2", "foreign"))
-    ids = [f"d{n}" for n in range(0, 140)]
+    ids = [f"d{n}" for n in range(140)]
     found = await store.read_many(EXECUTIONS, E1, [*ids, "foreign", "a/b", "\ud800", "d1"])
     assert {id: document.body["v"] for id, document in found.items()} == {
         f"d{n}": n for n in range(130)

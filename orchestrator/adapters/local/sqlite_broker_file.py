@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.local.sqlite_broker_schema import create_layout
-from orchestrator.adapters.local.sqlite_common import connect, opening, primary_code, remove_log
+from orchestrator.adapters.local.sqlite_common import (
+    connect,
+    never_wait,
+    opening,
+    primary_code,
+    remove_log,
+)
 from orchestrator.ports import TransportError
 
 CHECKPOINT_PAGES: Final = 2_000  # 4 MB of log; unsynced, so a commit can afford to checkpoint
@@ -80,6 +86,7 @@ def _open(path: Path) -> sqlite3.Connection:
     db = connect(path, durable=False, checkpoint_pages=CHECKPOINT_PAGES)
     try:
         create_layout(db)
+        never_wait(db)
     except BaseException:
         db.close()
         raise

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from orchestrator.adapters.local import sqlite_broker_schema as schema
+from orchestrator.adapters.local.sqlite_common import read
 from orchestrator.domain.topology import DEAD_LETTER_SUFFIX, QUEUES, QueueSpec
 from orchestrator.ports import MessageLockLost, OutMessage, QueueCounts, Received
 
@@ -83,14 +84,13 @@ def forget(db: sqlite3.Connection, now: int, limit: int) -> None:
 def is_ready(db: sqlite3.Connection, queue: str, now: int) -> bool:
     """Whether a message can be delivered, or there is something to bury first."""
     return bool(
-        db.execute(schema.READY, (queue, now)).fetchall()
-        or db.execute(schema.BURIABLE, (source_of(queue), now)).fetchall()
+        read(db, schema.READY, (queue, now)) or read(db, schema.BURIABLE, (source_of(queue), now))
     )
 
 
 def next_at(db: sqlite3.Connection, queue: str) -> int | None:
     """When, without a new message, `is_ready` can become true next (epoch ms)."""
-    ((at,),) = db.execute(schema.NEXT, (queue, source_of(queue))).fetchall()
+    ((at,),) = read(db, schema.NEXT, (queue, source_of(queue)))
     return at
 
 
@@ -122,15 +122,15 @@ def lock(db: sqlite3.Connection, queue: str, limit: int, now: int) -> list[Recei
 
 def peek(db: sqlite3.Connection, queue: str, limit: int) -> list[Received]:
     """The first messages by sequence number."""
-    return [_received(queue, row, "") for row in db.execute(schema.PEEK, (queue, limit)).fetchall()]
+    return [_received(queue, row, "") for row in read(db, schema.PEEK, (queue, limit))]
 
 
 def counts(db: sqlite3.Connection, queue: str, now: int) -> QueueCounts:
     """How many messages wait for what."""
-    ((total, active, locked),) = db.execute(schema.COUNTS, (now, queue)).fetchall()
+    ((total, active, locked),) = read(db, schema.COUNTS, (now, queue))
     dead = 0
     if queue in QUEUES:
-        ((dead, _, _),) = db.execute(schema.COUNTS, (now, queue + DEAD_LETTER_SUFFIX)).fetchall()
+        ((dead, _, _),) = read(db, schema.COUNTS, (now, queue + DEAD_LETTER_SUFFIX))
     return QueueCounts(active=active, locked=locked, scheduled=total - active - locked, dead=dead)
 
 

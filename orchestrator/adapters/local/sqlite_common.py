@@ -11,9 +11,9 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 OPEN_PATIENCE_S: Final = 10.0
 """How long an opening process waits for others that create or recover the same file."""
@@ -105,6 +105,29 @@ def remove_log(path: Path) -> None:
     """Delete the write-ahead log and its index, if they exist."""
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def never_wait(db: sqlite3.Connection) -> None:
+    """From now on a lock held by another process is an error at once. The event loop's thread must
+    not sleep inside SQLite; it tries again by timer."""
+    db.execute("PRAGMA busy_timeout=0").fetchall()
+
+
+def read(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
+    """All rows. Always all: an unfinished statement would pin the log and stop checkpoints.
+
+    Readers wait for nobody, but for another process that repairs the log after a crash: some ms.
+    """
+    try:
+        return db.execute(sql, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+    db.execute("PRAGMA busy_timeout=5000").fetchall()
+    try:
+        return db.execute(sql, values).fetchall()
+    finally:
+        never_wait(db)
 
 
 def begin_patiently(db: sqlite3.Connection) -> None:

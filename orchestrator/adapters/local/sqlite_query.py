@@ -3,6 +3,9 @@
 Values travel as parameters only; the text depends on the query's shape alone. Which index is used
 is said here (`INDEXED BY`) and not left to the planner: without statistics it guesses, and a wrong
 guess reads every document of the file.
+
+Known limit: SQLite's JSON functions end a text at U+0000, so filters on properties without a column
+see only what is before it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,13 @@ from orchestrator.adapters.document_rules import (
     encode_batch,
     is_storable_id,
 )
-from orchestrator.adapters.local.sqlite_common import connect, opening, primary_code
+from orchestrator.adapters.local.sqlite_common import (
+    connect,
+    never_wait,
+    opening,
+    primary_code,
+    read,
+)
 from orchestrator.adapters.local.sqlite_group import INLINE_COMMIT_S, GroupWriter, Hooks, Untouched
 from orchestrator.adapters.local.sqlite_operations import apply, prepare
 from orchestrator.adapters.local.sqlite_query import compile_query, partition_text
@@ -93,6 +99,8 @@ class SqliteStore:
                     # Reads while a COMMIT runs in the thread. At other times the write connection
                     # serves them, because its page cache survives our own writes.
                     self._second = connect(self._path, durable=True, checkpoint_pages=0)
+                    never_wait(self._db)
+                    never_wait(self._second)
                 except BaseException:
                     self._db.close()
                     raise
@@ -179,8 +187,7 @@ class SqliteStore:
             raise Unavailable("the store is closed")
         db = self._second if self._writer.committing else self._db
         try:
-            # Always all rows: an unfinished statement would pin the log and stop checkpoints.
-            return db.execute(sql, values).fetchall()
+            return read(db, sql, values)
         except sqlite3.Error as error:
             raise _unavailable(error) from error
 

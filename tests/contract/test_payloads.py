@@ -1,0 +1,102 @@
+"""The payload store: what is put comes back, and nothing else."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.adapters.local.file_payloads import FilePayloads, encode_name
+from orchestrator.ports import PayloadNotFound, PayloadStore
+
+
+async def test_payloads_come_back_and_equal_data_gives_an_equal_reference(
+    payloads: PayloadStore,
+) -> None:
+    data = b'{"big": "' + b"x" * 200_000 + b'"}'
+    ref = await payloads.put("t", "e", "task:a", data)
+    assert await payloads.get(ref) == data
+    assert await payloads.put("t", "e", "task:a", data) == ref
+    other = await payloads.put("t", "e", "task:a", b"other")
+    assert other != ref
+    assert await payloads.get(ref) == data
+    assert await payloads.get(other) == b"other"
+    assert await payloads.get(await payloads.put("t", "e", "empty", b"")) == b""
+
+
+async def test_references_of_one_execution_do_not_depend_on_another(payloads: PayloadStore) -> None:
+    refs = [
+        await payloads.put(tenant, execution, "n", b"same")
+        for tenant, execution in (("t", "e"), ("t", "e2"), ("t2", "e"), ("T", "e"), ("t/e", ""))
+    ]
+    assert len(set(refs)) == len(refs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ref: "",
+        lambda ref: "weft-blob:v1:t/e/" + "0" * 64,
+        lambda ref: ref.replace("v1", "v2"),
+        lambda ref: ref[:-1],
+        lambda ref: ref + "\n",
+        lambda ref: ref[:-1] + ("0" if ref[-1] != "0" else "1"),
+        lambda ref: ref.upper(),
+        lambda ref: "weft-file:v1:../../" + "0" * 64,
+        lambda ref: "weft-file:v1:t/../../../etc/passwd",
+        lambda ref: "weft-file:v1:/etc/" + "a" * 64,
+        lambda ref: "\ud800\u0000",
+    ],
+)
+async def test_foreign_malformed_and_missing_references_are_not_found(
+    payloads: PayloadStore, change: object
+) -> None:
+    ref = await payloads.put("t", "e", "n", b"data")
+    with pytest.raises(PayloadNotFound):
+        await payloads.get(change(ref))  # type: ignore[operator]
+
+
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.text(max_size=300), st.text(max_size=300))
+async def test_any_tenant_and_execution_text_stays_inside_the_root(
+    tmp_path: Path, tenant: str, execution: str
+) -> None:
+    files = FilePayloads(tmp_path / "payloads")
+    ref = await files.put(tenant, execution, "n", b"data")
+    assert await files.get(ref) == b"data"
+    assert ref.isascii()
+    assert os.listdir(tmp_path) == ["payloads"]
+
+
+@given(st.text(), st.text())
+def test_encoded_names_are_distinct_ignoring_case_and_no_path(first: str, second: str) -> None:
+    name = encode_name(first)
+    assert name
+    assert name == name.lower()
+    assert "/" not in name
+    assert "." not in name
+    assert len(name) <= 120
+    assert (first == second) == (name == encode_name(second))
+
+
+def overwrite(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+
+
+async def test_a_damaged_file_is_not_found_and_put_mends_it(tmp_path: Path) -> None:
+    files = FilePayloads(tmp_path)
+    ref = await files.put("t", "e", "n", b"data")
+    file = Path(glob.glob(f"{tmp_path}/*/*/*")[0])
+    for damage in (b"da", b"dat4"):
+        overwrite(file, damage)
+        with pytest.raises(PayloadNotFound):
+            await files.get(ref)
+        assert await files.put("t", "e", "n", b"data") == ref
+        assert await files.get(ref) == b"data"
+    assert os.listdir(file.parent) == [file.name]  # no left-over parts
