@@ -19,7 +19,9 @@ from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
 
 TENANT = "t"
-START = 1_800_000_000_000  # epoch ms of the tests' clock
+START = 4_000_000_000_000
+"""Epoch ms of the tests' clock: in 2096, because SDKs compare times on the wire with the machine's
+clock and refuse to settle a message whose lock has ended by that."""
 
 
 class ManualClock:
