@@ -85,7 +85,7 @@ async def test_a_message_arrives_with_its_properties_and_content_type(
     properties = {"type": "runTask", "tenant": "t", "traceparent": "00-ab-cd-01", "hops": "3"}
     (sent,) = fresh(properties=properties)
     await pair.send([sent])
-    (stored,) = broker.call(lambda: broker._queues[QUEUE].messages())
+    (stored,) = broker.messages(QUEUE)
     assert (stored.message_id, stored.body, stored.due_at) == (sent.message_id, sent.body, None)
     assert stored.properties == properties
     assert stored.content_type == "application/json"
@@ -209,7 +209,9 @@ async def test_a_caller_that_gives_up_does_not_harm_the_link(
     assert broker.operations().get("connections", 0) == before
 
 
-async def test_the_links_can_be_opened_ahead(pair: ServiceBusPair, broker: ServiceBusBroker) -> None:
+async def test_the_links_can_be_opened_ahead(
+    pair: ServiceBusPair, broker: ServiceBusBroker
+) -> None:
     transport = ServiceBusTransport.from_connection_string(
         broker.connection_string, clock=pair.clock
     )

@@ -117,11 +117,11 @@ class Links(MessagingHandler):
             selectable.update()
 
     def detach(self, idle_ms: int) -> int:
-        """Detach links to queues that have been idle for so long; how many."""
+        """Detach links to queues that have been idle for so long (0: all); how many."""
         idle = [
             info
             for info in self.attached.values()
-            if info.entity and self.now() - info.used_at >= idle_ms
+            if info.entity and (idle_ms <= 0 or self.now() - info.used_at >= idle_ms)
         ]
         for info in idle:
             role = "publisher" if info.link.is_receiver else "consumer"
