@@ -78,7 +78,8 @@ def opening(path: Path) -> Iterator[None]:
 
     The kernel frees the lock when its holder dies, so a stale one never remains; the small
     `.lock` file itself stays and means nothing. If the database is missing, what is left of an
-    older one (its log) is removed first: SQLite would replay it into the new file.
+    older one is removed first: a process that still has the deleted file open would share its
+    log's index with the new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(
