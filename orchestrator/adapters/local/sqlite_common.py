@@ -131,6 +131,16 @@ def read(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
         never_wait(db)
 
 
+def checkpoint(path: Path) -> None:
+    """Copy the log of a durable file into it, as far as no reader needs it. Blocks on the disk."""
+    with contextlib.suppress(sqlite3.Error):  # another process does it just now; or the next time
+        db = connect(path, durable=True, checkpoint_pages=0)
+        try:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        finally:
+            db.close()
+
+
 def begin_patiently(db: sqlite3.Connection) -> None:
     """BEGIN IMMEDIATE while opening: waits out processes that write, close or recover.
 
