@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
@@ -24,6 +25,7 @@ from activities.http_response import (
     read_body,
     retry_after_seconds,
 )
+from activities.offload import LARGE_BYTES, off_loop
 from orchestrator.domain.topology import MAX_PAYLOAD_BYTES
 
 Guard = Callable[[httpx.URL], Awaitable[None]]
@@ -105,6 +107,11 @@ class HttpActivity:
             raise RetryableError(f"{prepared.label}: {_kind(exc)}", type=TIMEOUT) from exc
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as exc:
             raise invalid(f"{prepared.label}: {_kind(exc)}") from exc
+        except httpx.InvalidURL:  # ours was checked, so it is where a redirect leads
+            raise PermanentError(
+                f"{prepared.label}: a redirect leads to a url that cannot be parsed",
+                type=REDIRECT_REFUSED,
+            ) from None
         except httpx.TransportError as exc:
             raise RetryableError(f"{prepared.label}: {_kind(exc)}", type=CONNECT_ERROR) from exc
 
@@ -128,7 +135,10 @@ class HttpActivity:
             response = await client.send(request, stream=True)
             try:
                 if any(response.status_code in codes for codes in prepared.success):
-                    return output_of(response, await read_body(response, self._max_response_bytes))
+                    body = await read_body(response, self._max_response_bytes)
+                    return await off_loop(
+                        partial(output_of, response, body), large=len(body) > LARGE_BYTES
+                    )
                 if response.next_request is None:
                     raise self._failure(prepared, response)
                 request = _redirected(request, response.next_request)

@@ -141,6 +141,8 @@ def check_target(url: httpx.URL) -> None:
         raise invalid("the url must name a host and start with http:// or https://")
     if url.userinfo:
         raise invalid("the url holds credentials")
+    if url.port is not None and not 0 < url.port < 65536:
+        raise invalid("the port of the url is out of range")
 
 
 def is_json(content_type: str) -> bool:

@@ -20,6 +20,7 @@ from activities.context import Context, wall_ms
 from activities.errors import FailureTypes, PermanentError
 from activities.failures import failure_of, frames_of
 from activities.http import Guard, HttpActivity
+from activities.offload import is_large, off_loop
 from activities.registry import Activity, Registry, default_registry, discover
 from activities.threads import Saturated, ThreadHost
 from activities.transform import transform
@@ -154,8 +155,13 @@ async def _attempt_async(
 ) -> _Output | Failure:
     """Never raises: `SystemExit` in a task would end the event loop."""
     try:
-        result = await activity.fn(*_arguments(activity, call, context))
-        return _Output(write_output(activity, result))
+        arguments = await off_loop(
+            lambda: _arguments(activity, call, context), large=is_large(call.input)
+        )
+        result = await activity.fn(*arguments)
+        return _Output(
+            await off_loop(lambda: write_output(activity, result), large=is_large(result))
+        )
     except BaseException as exc:
         return _failed(exc, context)
 

@@ -20,6 +20,7 @@ from cel import stdlib
 Arity: TypeAlias = tuple[int, int]
 
 MAX_RANGE: Final = 10_000  # elements of lists.range
+MAX_PIECES: Final = 200_000  # elements of split()
 MAX_TEXT: Final = 16 * 1024 * 1024  # characters that replace() or join() may build
 
 # The library logs a warning for each function that refuses its arguments. That is the author's
@@ -90,14 +91,14 @@ TYPE_NAMES: Final = frozenset(
 """Types as values, for `type(x) == int`."""
 
 
-SIZE: Final = "s1ze"
+SIZE: Final = "size_"
 """Name of our own `size`: the library counts the bytes of a string, the specification its code
-points (and so do `substring`, `indexOf` and `charAt`). The name is as long as the old one, so that
-columns in messages stay right."""
+points (and so do `substring`, `indexOf` and `charAt`)."""
 
 
 class UnusableError(Exception):
-    """A function was given values that it cannot use. Its text holds no value."""
+    """A function was given values that it cannot use. Its text, if any, is a reason for the user
+    and holds no value."""
 
 
 def implementations(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
@@ -139,6 +140,13 @@ def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     if len(text) + count * (len(new) - len(old)) > MAX_TEXT:
         raise UnusableError
     return stdlib.replace(text, old, new, limit)
+
+
+def _split(text: str, separator: str, limit: int | None = None) -> list[str]:
+    pieces = text.count(separator) + 1
+    if pieces > MAX_PIECES and (limit is None or limit < 0 or limit > MAX_PIECES):
+        raise UnusableError
+    return stdlib.split(text, separator, limit)
 
 
 def _join(items: list[str], separator: str = "") -> str:
@@ -198,6 +206,7 @@ _OWN: Final[Mapping[str, Callable[..., Any]]] = {
     SIZE: _size,
     "string": _string,
     "replace": _replace,
+    "split": _split,
     "join": _join,
     "lists.range": _range,
     "distinct": _distinct,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.domain.cel_refs import ROOTS, string_value
+from orchestrator.domain.cel_roots import ROOTS
 from orchestrator.domain.cel_scan import KEYWORDS, Token
+from orchestrator.domain.cel_tokens import string_value
 from orchestrator.domain.jsonvalues import INT_MAX, child_path
 
 Path = tuple[str, tuple[str | int, ...]]

@@ -11,16 +11,27 @@ from typing import Final, cast
 
 import cel
 
-from orchestrator.domain.cel_functions import SIZE, implementations
+from orchestrator.domain.cel_functions import implementations
+from orchestrator.domain.cel_loops import (
+    MAX_BYTES,
+    TOO_MUCH,
+    CompiledLoop,
+    LoopRun,
+    compile_loop,
+    weigh,
+)
 from orchestrator.domain.cel_path import Path, PathError, as_path, walk
-from orchestrator.domain.cel_reasons import compile_reason, run_reason
-from orchestrator.domain.cel_refs import ROOTS, References, references
+from orchestrator.domain.cel_reasons import compile_reason, is_library_error, run_reason
+from orchestrator.domain.cel_refs import References, references
+from orchestrator.domain.cel_roots import ROOTS
 from orchestrator.domain.cel_scan import ExpressionError, tokenize
 from orchestrator.domain.cel_scope import Scope, readable, tree
 from orchestrator.domain.cel_values import ValueRefused, to_json
 from orchestrator.domain.jsontypes import Json
 
 _CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
+
+_FEW_USES: Final = 8  # what is read more often could be repeated until memory ends: weigh it
 
 
 class Expression:
@@ -33,9 +44,11 @@ class Expression:
 
     __slots__ = (
         "_functions",
+        "_loops",
         "_path",
         "_program",
         "_reads",
+        "_uses",
         "dynamic_tasks",
         "names",
         "secrets",
@@ -44,7 +57,12 @@ class Expression:
     )
 
     def __init__(
-        self, source: str, found: References, path: Path | None, program: cel.Program | None
+        self,
+        source: str,
+        found: References,
+        path: Path | None,
+        program: cel.Program | None = None,
+        loops: tuple[CompiledLoop, ...] = (),
     ) -> None:
         """Use `compile`."""
         self.source = source
@@ -54,9 +72,10 @@ class Expression:
         self.secrets = frozenset(found.secrets)
         self._path = path
         self._program = program
-        self._reads = [(name, tree(found.paths[name])) for name in self.names if name in ROOTS]
-        called = found.functions | {SIZE} if found.sizes else found.functions
-        self._functions = implementations(called)
+        self._loops = loops
+        self._uses = found.root_uses
+        self._reads = [(name, tree(keys)) for name, keys in found.paths.items() if name in ROOTS]
+        self._functions = implementations(found.functions)
 
     @classmethod
     def compile(cls, source: str) -> Expression:
@@ -81,26 +100,26 @@ class Expression:
 
     def _run(self, scope: Scope) -> Json:
         assert self._program is not None
+        loops: LoopRun | None = None
         try:
             variables = {name: readable(scope, name, keys) for name, keys in self._reads}
-            if self._functions:
-                result = self._program.execute(cel.Context(variables, self._functions))
+            if self._uses > _FEW_USES and weigh(variables) * self._uses > MAX_BYTES:
+                raise ValueRefused(TOO_MUCH)
+            if self._loops:
+                loops = LoopRun(self._loops, self._functions, scope)
+                context = cel.Context(variables, loops.functions)
+            elif self._functions:
+                context = cel.Context(variables, self._functions)
             else:
-                result = self._program.execute(variables)
-            return to_json(result)
+                context = variables
+            return to_json(self._program.execute(context))
         except ValueRefused as error:
             reason = str(error)
         except BaseException as error:
             if not is_library_error(error):
                 raise
-            reason = run_reason(error, self.source)
+            reason = run_reason(error, self.source, loops.failure if loops else "")
         raise ExpressionError(reason, source=self.source)
-
-
-def is_library_error(error: BaseException) -> bool:
-    """Whether `error` is the CEL library's: an exception, or a Rust panic, which is no
-    `Exception` so that it may pass by `except Exception`."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 @lru_cache(maxsize=_CACHED)
@@ -112,19 +131,16 @@ def _compiled(source: str) -> Expression:
     found = references(source, tokens)
     path = as_path(tokens)
     if path is not None:
-        return Expression(source, found, path, None)
+        return Expression(source, found, path)
     try:
-        program = cel.compile(_with_own_size(source, found.sizes))
+        program = cel.compile(source)
+        if found.rewritten != source:  # after the source itself, whose faults have right columns
+            program = cel.compile(found.rewritten)
+        loops = tuple(compile_loop(loop, source, ROOTS) for loop in found.loops)
     except BaseException as error:
         if not is_library_error(error):
             raise
         reason = compile_reason(error, tokens)
     else:
-        return Expression(source, found, None, program)
+        return Expression(source, found, None, program, loops)
     raise ExpressionError(reason, source=source)
-
-
-def _with_own_size(source: str, offsets: list[int]) -> str:
-    for offset in offsets:
-        source = source[:offset] + SIZE + source[offset + len(SIZE) :]
-    return source

@@ -21,6 +21,7 @@ _UNEXPECTED: Final = re.compile(
 _FUNCTION: Final = re.compile(r"^Function '([A-Za-z_.0-9]+)' error")
 _UNDEFINED: Final = re.compile(r"^Undefined variable or function: '([A-Za-z_.0-9]+)'")
 _WANT: Final = re.compile(r"^Unexpected type: got '([a-z_|]+)', want '([a-z_|]+)'")
+_DETAIL: Final = re.compile(r": (?=[A-Z{])")  # from here on it is about Rust types
 _WORDS: Final = {"and": "&&", "or": "||", "not": "!"}
 
 _NO_OVERLOAD: Final = (
@@ -46,12 +47,18 @@ def compile_reason(error: BaseException, tokens: list[Token]) -> str:
             return "the expression ends too early"
         return f"unexpected '{text}' at {place}"
     if message.startswith(("invalid", "argument", "reserved", "unsupported")):
-        return f"{message.split(': {')[0].split(' {')[0]} at {place}"
+        return f"{_DETAIL.split(message)[0]} at {place}"
     return f"the expression cannot be read at {place}"
 
 
-def run_reason(error: BaseException, source: str) -> str:
-    """Why evaluation failed. Holds no value of the data."""
+def is_library_error(error: BaseException) -> bool:
+    """Whether `error` is the CEL library's: an exception, or a Rust panic, which is no
+    `Exception` so that it may pass by `except Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def run_reason(error: BaseException, source: str, in_loop: str = "") -> str:
+    """Why evaluation failed. Holds no value of the data. `in_loop`: why the last loop failed."""
     text = str(error).replace(SIZE, "size")
     if isinstance(error, KeyError):
         key = str(error.args[0]).strip("'") if error.args else ""
@@ -62,6 +69,8 @@ def run_reason(error: BaseException, source: str) -> str:
     if isinstance(error, ZeroDivisionError):
         return "division by zero"
     function = _FUNCTION.match(text)
+    if function and function.group(1).startswith("loop"):
+        return in_loop or "a comprehension failed"
     if function:
         return f"{function.group(1)}() cannot use the values it was given"
     if isinstance(error, OverflowError):

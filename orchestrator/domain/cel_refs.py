@@ -1,27 +1,42 @@
-"""What an expression refers to: root names, tasks, secrets, functions. Found without evaluating.
+"""What an expression refers to: root names, tasks, secrets, functions, loops.
 
-Publishing checks that every name exists and every referenced task is upstream, and a worker fetches
-only the secrets and outputs that are named. Macro variables (`x` in `list.map(x, x + 1)`) are not
-names, and may hide one.
+Found by one walk over the tokens, without evaluating. Publishing checks that every name exists and
+every referenced task is upstream, and a worker fetches only the secrets and outputs that are named.
+Macro variables (`x` in `list.map(x, x + 1)`) are not names, and may hide one.
+
+The walk also writes the source that is really run: loops are cut out of it (see `cel_loops`), and
+`size` is replaced by our own (see `cel_functions.SIZE`).
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from orchestrator.domain import cel_functions as functions
-from orchestrator.domain.cel_scan import KEYWORDS, ExpressionError, Token
+from orchestrator.domain import cel_roots as roots
+from orchestrator.domain.cel_scan import KEYWORDS, Token
+from orchestrator.domain.cel_tokens import Tokens
 
-MAX_COMPREHENSIONS: Final = 3  # nested; the cost of each is the length of its list
-ROOTS: Final = frozenset({"input", "tasks", "execution", "item", "index", "secrets"})
-TASK_FIELDS: Final = ("output", "status", "error")
-EXECUTION_FIELDS: Final = ("id", "startedAt", "tags")
+MAX_LOOPS: Final = 3  # nested comprehensions
 
-_HYPHENATED: Final = re.compile(r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)+")
-_NUMERIC: Final = re.compile(r"\s*\.\s*([0-9][A-Za-z0-9_-]*)")
+Paths: TypeAlias = dict[str, list[tuple[str, ...]]]
+"""Per root name, the literal keys that follow it wherever it is used."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """One comprehension. In the source that is run, `receiver.name(x, …)` is replaced by
+    `receiver.<function>(<outer variables>)`."""
+
+    kind: str  # the macro: map, filter, all, …
+    arguments: str  # its own arguments, rewritten likewise
+    outer: tuple[str, ...]  # variables of enclosing loops that it reads
+    paths: Paths
+    root_uses: int  # how often it reads a root name, and
+    variable_uses: int  # a macro variable: what it builds is at most so many times as large
+    function: str
 
 
 @dataclass(slots=True)
@@ -33,137 +48,200 @@ class References:
     dynamic_tasks: bool = False
     secrets: set[str] = field(default_factory=set[str])
     functions: set[str] = field(default_factory=set[str])
-    paths: dict[str, list[tuple[str, ...]]] = field(
-        default_factory=dict[str, list[tuple[str, ...]]]
-    )
-    """Per root name, the literal keys that follow it where it is used."""
-    sizes: list[int] = field(default_factory=list[int])
-    """Offsets of the calls of `size`."""
+    paths: Paths = field(default_factory=dict[str, list[tuple[str, ...]]])  # outside of loops
+    root_uses: int = 0  # outside of loops
+    loops: list[Loop] = field(default_factory=list[Loop])  # inner ones before outer ones
+    rewritten: str = ""
+
+
+Edit: TypeAlias = tuple[int, int, str]  # from, to, text
+
+
+@dataclass(slots=True)
+class _Part:
+    """The expression itself, or the arguments of a loop: what is rewritten and run as one."""
+
+    paths: Paths = field(default_factory=dict[str, list[tuple[str, ...]]])
+    variables: set[str] = field(default_factory=set[str])  # macro variables that it reads
+    edits: list[Edit] = field(default_factory=list[Edit])
+    root_uses: int = 0
+    variable_uses: int = 0
 
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket; `variable` is set for a comprehension's parentheses."""
+    """An open bracket; of a call if `call` is set, of a loop if `part` is."""
 
-    variable: str = ""
-    bound: bool = False  # the variable is visible: its comma has been passed
-    call: str = ""  # the function's name, as written
-    limits: tuple[int, int] | None = None
+    call: str = ""
+    limits: functions.Arity | None = None
     receiver: int = 0
     commas: int = 0
     empty: bool = True
+    part: _Part | None = None
+    variable: str = ""
+    outer: frozenset[str] = frozenset()  # variables that are visible around the loop
+    name: int = 0  # index of the macro's name
 
 
 class _Walk:
     def __init__(self, source: str, tokens: list[Token]) -> None:
         self.source = source
-        self.tokens = tokens
+        self.tokens = Tokens(source, tokens)
         self.found = References()
         self.open: list[_Bracket] = []
+        self.parts = [_Part()]
         self.bound: Counter[str] = Counter()
-        self.skip = -1  # the token that declares a macro variable
+        self.declaration = -1  # the token that declares a macro variable
 
     def run(self) -> References:
         pending: _Bracket | None = None
-        for i, token in enumerate(self.tokens):
+        for i, token in enumerate(self.tokens.all):
             text = token.text
-            if self.open and not (token.kind == "op" and text in ")]}"):
-                self.open[-1].empty = False
             if token.kind == "name":
                 pending = self._name(i, text)
-            elif token.kind == "op":
-                if text in "([{":
-                    self._check_brace(i, text)
-                    self.open.append(pending if text == "(" and pending else _Bracket())
-                elif text in ")]}" and self.open:
-                    self._close(i, self.open.pop())
-                elif text == "," and self.open:
-                    self._comma(self.open[-1])
-                elif text == "." and not self._ends_value(i - 1):
-                    raise self._error("a '.' stands where a name or value is needed")
-                pending = None
+            closing = token.kind == "op" and text in ")]}"
+            if self.open and not closing:
+                self.open[-1].empty = False
+            if token.kind != "op":
+                continue
+            if text in "([{":
+                self._check_brace(i, text)
+                self.open.append(pending if text == "(" and pending else _Bracket())
+            elif closing and self.open:
+                self._close(i, self.open.pop())
+            elif text == "," and self.open:
+                self._comma(self.open[-1])
+            elif text == "." and not self.tokens.ends_value(i - 1):
+                raise self.tokens.error("a '.' stands where a name or value is needed")
+            pending = None
+        self.found.paths = self.parts[0].paths
+        self.found.root_uses = self.parts[0].root_uses
+        self.found.rewritten = self._rewritten(0, len(self.source), self.parts[0].edits)
         return self.found
 
     # --- brackets ---
 
     def _check_brace(self, i: int, text: str) -> None:
-        if text == "{" and i and self._kind(i - 1) == "name" and self._text(i - 1) != "in":
-            raise self._error(
-                f"'{self._text(i - 1)}{{…}}': messages are not supported; write a map"
-            )
+        before = self.tokens.text(i - 1)
+        if text == "{" and self.tokens.kind(i - 1) == "name" and before != "in":
+            raise self.tokens.error(f"'{before}{{…}}': messages are not supported; write a map")
 
     def _comma(self, bracket: _Bracket) -> None:
         bracket.commas += 1
-        if bracket.variable and not bracket.bound:
-            bracket.bound = True
+        if bracket.part and bracket.commas == 1:
+            self.parts.append(bracket.part)
             self.bound[bracket.variable] += 1
 
     def _close(self, i: int, bracket: _Bracket) -> None:
-        if bracket.bound:
+        if bracket.limits is not None:
+            self._check_count(i, bracket, *bracket.limits)
+        if bracket.part:
             self.bound[bracket.variable] -= 1
-        if bracket.limits is None:
-            return
-        trailing = self._text(i - 1) == ","
-        count = bracket.receiver + (0 if bracket.empty else bracket.commas + (not trailing))
-        least, most = bracket.limits
-        if not least <= count <= most:
-            least, given = least - bracket.receiver, count - bracket.receiver
+            self._end_loop(i, bracket, self.parts.pop())
+
+    def _check_count(self, i: int, bracket: _Bracket, least: int, most: int) -> None:
+        trailing = self.tokens.is_op(i - 1, ",")
+        given = 0 if bracket.empty else bracket.commas + (not trailing)
+        least, most = least - bracket.receiver, most - bracket.receiver
+        if not least <= given <= most:
             wanted = f"{least}"
-            if most != bracket.receiver + least:
-                wanted = (
-                    f"at least {least}" if most > 9 else f"{least} to {most - bracket.receiver}"
-                )
-            noun = "argument" if wanted == "1" else "arguments"
-            raise self._error(f"{bracket.call}() takes {wanted} {noun} here, not {given}")
+            if most > least:
+                wanted = f"at least {least}" if most > 9 else f"{least} to {most}"
+            noun = "argument" if wanted.endswith(" 1") or wanted == "1" else "arguments"
+            raise self.tokens.error(f"{bracket.call}() takes {wanted} {noun} here, not {given}")
+
+    def _end_loop(self, i: int, bracket: _Bracket, part: _Part) -> None:
+        start, end = self.tokens.all[bracket.name].start, self.tokens.all[i].end
+        inside = self.tokens.all[bracket.name + 1].end
+        loop = Loop(
+            kind=bracket.call,
+            arguments=self._rewritten(inside, self.tokens.all[i].start, part.edits),
+            outer=tuple(sorted(part.variables & bracket.outer - {bracket.variable})),
+            paths=part.paths,
+            root_uses=part.root_uses,
+            variable_uses=part.variable_uses,
+            function=f"loop{len(self.found.loops)}_",
+        )
+        self.found.loops.append(loop)
+        outside = self.parts[-1]
+        outside.variables |= part.variables
+        outside.edits.append((start, end, f"{loop.function}({', '.join(loop.outer)})"))
+
+    def _rewritten(self, start: int, end: int, edits: list[Edit]) -> str:
+        pieces: list[str] = []
+        for at, until, text in edits:
+            pieces += [self.source[start:at], text]
+            start = until
+        return "".join(pieces) + self.source[start:end]
 
     # --- names ---
 
     def _name(self, i: int, text: str) -> _Bracket | None:
         """Records a name; for a function's name gives the bracket that comes next."""
-        if i == self.skip or (text in KEYWORDS and not self._is(i - 1, ".")):
+        tokens = self.tokens
+        after_dot, called = tokens.is_op(i - 1, "."), tokens.is_op(i + 1, "(")
+        if i == self.declaration or (text in KEYWORDS and not after_dot):
             return None
-        called = self._is(i + 1, "(")
-        if self._is(i - 1, "."):
+        if after_dot:
             if text in KEYWORDS:
-                raise self._error(f"'{text}' cannot follow a dot: write ['{text}']")
+                raise tokens.error(f"'{text}' cannot follow a dot: write ['{text}']")
             return self._method(i, text) if called else None
         if called:
             return self._call(i, text, functions.GLOBAL_ONLY | functions.EITHER, 0)
-        if self.bound[text] or text in functions.TYPE_NAMES:
-            return None
-        if text in functions.NAMESPACES and self._is(i + 1, ".") and self._is(i + 3, "("):
-            return None  # the call itself is found at the name after the dot
-        self._refuse_unknown_hyphen(i, text)
-        self.found.names.add(text)
-        self.found.paths.setdefault(text, []).append(self._keys(i + 1))
-        if text == "tasks":
-            self._task(i)
-        elif text == "secrets":
-            self._secret(i)
-        elif text == "execution":
-            key, _ = self._selector(i + 1)
-            if key is not None and key not in EXECUTION_FIELDS:
-                raise self._error(_no_such("execution", key, EXECUTION_FIELDS))
+        if self.bound[text]:
+            self.parts[-1].variables.add(text)
+            self.parts[-1].variable_uses += 1
+        elif text not in functions.TYPE_NAMES and not self._is_namespace(i, text):
+            self._root(i, text)
         return None
 
+    def _is_namespace(self, i: int, text: str) -> bool:
+        tokens = self.tokens
+        return (
+            text in functions.NAMESPACES and tokens.is_op(i + 1, ".") and tokens.is_op(i + 3, "(")
+        )
+
+    def _root(self, i: int, text: str) -> None:
+        roots.refuse_unknown_hyphen(self.tokens, i)
+        self.found.names.add(text)
+        self.parts[-1].root_uses += 1
+        self.parts[-1].paths.setdefault(text, []).append(self.tokens.keys(i + 1))
+        if text == "tasks":
+            task = roots.task_of(self.tokens, i)
+            if task is None:
+                self.found.dynamic_tasks = True
+            else:
+                self.found.tasks.add(task)
+        elif text == "secrets":
+            self.found.secrets.add(roots.secret_of(self.tokens, i))
+        elif text == "execution":
+            roots.check_execution(self.tokens, i)
+
     def _method(self, i: int, text: str) -> _Bracket:
-        owner = self._text(i - 2)
-        is_root = self._kind(i - 2) == "name" and not self._is(i - 3, ".")
+        tokens = self.tokens
+        owner = tokens.text(i - 2)
+        is_root = tokens.kind(i - 2) == "name" and not tokens.is_op(i - 3, ".")
         if is_root and owner in functions.NAMESPACES and not self.bound[owner]:
             return self._call(i, f"{owner}.{text}", functions.QUALIFIED, 0)
         if text in functions.MACROS:
-            return self._macro(i, text)
+            return self._loop(i, text)
         return self._call(i, text, functions.METHOD_ONLY | functions.EITHER, 1)
 
-    def _macro(self, i: int, text: str) -> _Bracket:
-        if self._kind(i + 2) != "name" or not self._is(i + 3, ","):
-            raise self._error(f"{text}() needs a variable first: {text}(x, …)")
-        depth = sum(1 for bracket in self.open if bracket.variable) + 1
-        if depth > MAX_COMPREHENSIONS:
-            raise self._error(f"more than {MAX_COMPREHENSIONS} comprehensions are nested")
-        self.skip = i + 2
+    def _loop(self, i: int, text: str) -> _Bracket:
+        variable = self.tokens.text(i + 2)
+        named = self.tokens.kind(i + 2) == "name" and variable not in KEYWORDS
+        if not named or not self.tokens.is_op(i + 3, ","):
+            raise self.tokens.error(f"{text}() needs a variable first: {text}(x, …)")
+        if len(self.parts) > MAX_LOOPS:
+            raise self.tokens.error(f"more than {MAX_LOOPS} comprehensions are nested")
+        self.declaration = i + 2
         return _Bracket(
-            variable=self._text(i + 2), call=text, limits=functions.MACROS[text], receiver=0
+            call=text,
+            limits=functions.MACROS[text],
+            part=_Part(),
+            variable=variable,
+            outer=frozenset(name for name, count in self.bound.items() if count),
+            name=i,
         )
 
     def _call(
@@ -171,94 +249,13 @@ class _Walk:
     ) -> _Bracket:
         limits = known.get(name)
         if limits is None:
-            raise self._error(functions.unknown(name, receiver))
+            raise self.tokens.error(functions.unknown(name, receiver))
         self.found.functions.add(name)
         if name == "size":
-            self.found.sizes.append(self.tokens[i].start)
+            self.found.functions.add(functions.SIZE)
+            start, end = self.tokens.all[i].start, self.tokens.all[i].end
+            self.parts[-1].edits.append((start, end, functions.SIZE))
         return _Bracket(call=name, limits=limits, receiver=receiver)
-
-    # --- references ---
-
-    def _task(self, i: int) -> None:
-        self._refuse_hyphens("tasks", i, ".output")
-        number = _NUMERIC.match(self.source, self.tokens[i].end)
-        if number:
-            raise self._error(f"write tasks['{number.group(1)}'].output")
-        key, after = self._selector(i + 1)
-        if key is None:
-            if self._is(i + 1, "[") and self._kind(i + 2) == "string" and self._is(i + 3, "]"):
-                raise self._error("write the id of a task without escapes")
-            self.found.dynamic_tasks = True
-            return
-        self.found.tasks.add(key)
-        name, _ = self._selector(after)
-        shown = self.source[self.tokens[i].start : self.tokens[after - 1].end]
-        if name is None:
-            raise self._error(f"write {shown}.output, .status or .error")
-        if name not in TASK_FIELDS:
-            raise self._error(_no_such(shown, name, TASK_FIELDS))
-
-    def _secret(self, i: int) -> None:
-        self._refuse_hyphens("secrets", i, "")
-        key, _ = self._selector(i + 1)
-        if key is None:
-            raise self._error("a secret is named in full: secrets.NAME or secrets['NAME']")
-        self.found.secrets.add(key)
-
-    def _refuse_hyphens(self, root: str, i: int, suffix: str) -> None:
-        """`tasks.my-task` is a subtraction for CEL; without spaces nobody means one."""
-        if not (self._is(i + 1, ".") and self._kind(i + 2) == "name"):
-            return
-        found = _HYPHENATED.match(self.source, self.tokens[i + 2].start)
-        if found:
-            raise self._error(
-                f"'{root}.{found.group()}' would be a subtraction: "
-                f"write {root}['{found.group()}']{suffix}"
-            )
-
-    def _refuse_unknown_hyphen(self, i: int, text: str) -> None:
-        """`input.order-id`: `id` is no name that could be subtracted, so a key is meant."""
-        if text in ROOTS or not (self._is(i - 1, "-") and self._is(i - 3, ".")):
-            return
-        before, minus, token = self.tokens[i - 2], self.tokens[i - 1], self.tokens[i]
-        if before.kind == "name" and before.end == minus.start and minus.end == token.start:
-            key = f"{before.text}-{text}"
-            raise self._error(f"'{key}' would be a subtraction: write ['{key}'] instead of .{key}")
-
-    def _keys(self, i: int) -> tuple[str, ...]:
-        keys: list[str] = []
-        key, i = self._selector(i)
-        while key is not None:
-            keys.append(key)
-            key, i = self._selector(i)
-        return tuple(keys)
-
-    def _selector(self, i: int) -> tuple[str | None, int]:
-        """The literal key selected at token `i` (`.name` or `['name']`) and the index of the
-        token after it; no key if it is none, or only known at run time."""
-        if self._is(i, ".") and self._kind(i + 1) == "name" and not self._is(i + 2, "("):
-            return self._text(i + 1), i + 2
-        if self._is(i, "[") and self._kind(i + 1) == "string" and self._is(i + 2, "]"):
-            return string_value(self._text(i + 1)), i + 3
-        return None, i
-
-    # --- tokens ---
-
-    def _ends_value(self, i: int) -> bool:
-        kind, text = self._kind(i), self._text(i)
-        return text in (")", "]", "}") if kind == "op" else kind != "" and text != "in"
-
-    def _kind(self, i: int) -> str:
-        return self.tokens[i].kind if 0 <= i < len(self.tokens) else ""
-
-    def _text(self, i: int) -> str:
-        return self.tokens[i].text if 0 <= i < len(self.tokens) else ""
-
-    def _is(self, i: int, op: str) -> bool:
-        return 0 <= i < len(self.tokens) and self.tokens[i].text == op
-
-    def _error(self, reason: str) -> ExpressionError:
-        return ExpressionError(reason, source=self.source)
 
 
 def references(source: str, tokens: list[Token]) -> References:
@@ -268,17 +265,3 @@ def references(source: str, tokens: list[Token]) -> References:
     comprehensions, and references that can never be right (`tasks.a.outputs`, `secrets[x]`).
     """
     return _Walk(source, tokens).run()
-
-
-def string_value(literal: str) -> str | None:
-    """The value of a string literal without escapes; None if it has any."""
-    raw = literal[0] in "rR"
-    body = literal[1:] if raw else literal
-    if not raw and "\\" in body:
-        return None
-    width = 3 if len(body) >= 6 and body[:3] in ("'''", '"""') else 1
-    return body[width:-width]
-
-
-def _no_such(owner: str, key: str, known: tuple[str, ...]) -> str:
-    return f"{owner} has no '{key}', only {', '.join(known)}{functions.nearest(key, known)}"

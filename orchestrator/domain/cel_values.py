@@ -7,6 +7,7 @@ way out. Without this, a `datetime` or NaN would reach the store.
 - duration -> seconds as text, `90s`, `1.5s` (the JSON form of protobuf)
 - optional -> its value, or null if it has none
 - type -> its name as text
+- map -> object with sorted keys: the library keeps no order, and gives another one every time
 - bytes, NaN and infinity, integers beyond 64 bits, map keys that are no text -> refused
 """
 
@@ -44,12 +45,10 @@ def to_json(value: object, depth: int = 0) -> Json:
     if isinstance(value, list | tuple):
         return [to_json(item, depth + 1) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        result: dict[str, Json] = {}
-        for key, item in cast("dict[Any, Any]", value).items():
-            if not isinstance(key, str):
-                raise ValueRefused("the keys of a map must be text: write string(key)")
-            result[key] = to_json(item, depth + 1)
-        return result
+        fields = cast("dict[Any, Any]", value)
+        if not all(isinstance(key, str) for key in fields):
+            raise ValueRefused("the keys of a map must be text: write string(key)")
+        return {key: to_json(fields[key], depth + 1) for key in sorted(fields)}
     if isinstance(value, OptionalValue):
         return to_json(value.value(), depth) if value.has_value() else None
     if isinstance(value, datetime):

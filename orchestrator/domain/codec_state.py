@@ -76,8 +76,8 @@ def state_from_doc(
 
 def open_maps(doc: Mapping[str, Any], size: int = MAP_CHUNK_ITEMS) -> dict[int, int]:
     """Position -> number of chunk documents of `size` items, for the maps whose items cannot be
-    told from their counts (all alike): those must be loaded for `state_from_doc`. `decide` needs them for WAITING
-    tasks only."""
+    told from their counts (all alike): those must be loaded for `state_from_doc`. `decide`
+    needs them for WAITING tasks only."""
     maps: Mapping[str, Any] = doc.get("maps") or {}
     return {
         int(task): -(-value["count"] // size)

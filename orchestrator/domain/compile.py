@@ -11,7 +11,17 @@ from typing import cast
 from pydantic import ValidationError
 
 from orchestrator.domain import defaults as platform
-from orchestrator.domain.definition import Defaults, Definition, Do, MapTask, Retry, Task, WaitDo
+from orchestrator.domain.definition import (
+    Attempted,
+    Defaults,
+    Definition,
+    Do,
+    MapTask,
+    Retry,
+    Task,
+    WaitDo,
+)
+from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Expression, Template
 from orchestrator.domain.faults import translate
@@ -126,6 +136,10 @@ class _Compiler:
     def _work(
         self, task_id: str, task: Task | Do, raw: Mapping[str, Json], outer: MapTask | None = None
     ) -> TaskSpec:
+        # A default meant for attempts must not end the wait for a person or for a child.
+        fallback = MAX_DURATION_MS
+        if isinstance(task, Attempted):
+            fallback = self._defaults.timeout or platform.DEFAULT_TIMEOUT_MS
         timeout = None if isinstance(task, WaitDo) else task.timeout
         own_retry = None if isinstance(task, WaitDo) else task.retry
         retry = self._default_retry
@@ -141,7 +155,7 @@ class _Compiler:
         return TaskSpec(
             id=task_id,
             type=TaskType(task.type),
-            timeout_ms=timeout or self._defaults.timeout or platform.DEFAULT_TIMEOUT_MS,
+            timeout_ms=timeout or fallback,
             retry=retry,
             activity=task.activity if task.type == "activity" else "",
             template=template,

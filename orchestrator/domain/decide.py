@@ -83,7 +83,7 @@ def decide(
     if draft.fold.status is ExecutionStatus.RUNNING and not _timed_out(draft):
         whole = any(isinstance(given, Start | Lost) for given in inputs)
         _settle(draft, range(len(workflow.tasks)) if whole else ())
-        if not draft.needs() and not draft.fold.unsettled():
+        if not draft.fold.unsettled():  # a task that lacks data is still PENDING
             _finish(draft)
     draft.flush()
     return Decision(

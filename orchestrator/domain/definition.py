@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from orchestrator.domain.defaults import MAX_ATTEMPTS
+from orchestrator.domain.definition_http import HttpRequest
 from orchestrator.domain.definition_types import (
-    HEADERS_CHECK,
-    MAX_SUCCESS_CODES,
     TASK_ID_PATTERN,
-    URL_CHECK,
     ActivityName,
     AttemptTimeout,
     Duration,
@@ -23,10 +21,8 @@ from orchestrator.domain.definition_types import (
     FailureName,
     Items,
     JsonSchema,
-    Method,
     Model,
     Name,
-    SuccessCode,
     When,
 )
 from orchestrator.domain.topology import MAX_MAP_ITEMS, MAX_TASKS
@@ -52,18 +48,6 @@ class Defaults(Model):
 
     timeout: AttemptTimeout | None = None
     retry: Retry | None = None
-
-
-class HttpRequest(Model):
-    """An HTTP request; its texts may hold expressions."""
-
-    method: Method = "GET"
-    url: Annotated[str, Field(min_length=1), AfterValidator(URL_CHECK)]
-    headers: Annotated[dict[str, str], AfterValidator(HEADERS_CHECK)] | None = None
-    query: dict[str, Any] | None = None
-    body: Any = None
-    success_codes: Annotated[list[SuccessCode], Field(max_length=MAX_SUCCESS_CODES)] | None = None
-    """Statuses that count as success; left out: 200-299."""
 
 
 class Event(Model):

@@ -6,9 +6,8 @@ here carries our code, message and hint in its context, so that `faults.py` need
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -23,9 +22,6 @@ ACTIVITY_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
 
 CUSTOM: Final = "weft"
 """Type of the pydantic errors raised here."""
-
-MAX_SUCCESS_CODES: Final = 100
-_RANGE: Final = re.compile(r"([1-5][0-9]{2})-([1-5][0-9]{2})")
 
 
 class Model(BaseModel):
@@ -145,55 +141,6 @@ Items: TypeAlias = Annotated[
 ]
 
 
-def _success_code(value: Any) -> Any:
-    if type(value) is int and 100 <= value <= 599:
-        return value
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value)) and found[1] <= found[2]:
-        return value
-    raise fault("BAD_VALUE", 'must be a status (100 to 599) or a range such as "200-299"')
-
-
-SuccessCode: TypeAlias = Annotated[
-    Any,
-    BeforeValidator(_success_code),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 100, "maximum": 599},
-                {"type": "string", "pattern": "^[1-5][0-9]{2}-[1-5][0-9]{2}$"},
-            ]
-        }
-    ),
-]
-
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-def _headers(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise fault("BAD_VALUE", f"{name[:80]!r} is not a header name")
-        # Line breaks inside an expression are fine; what it gives is checked when it is known.
-        if "${" not in text and any(mark in text for mark in "\r\n\0"):
-            raise fault("BAD_VALUE", f"the header {name} holds a line break or NUL")
-    return value
-
-
-HEADERS_CHECK: Final = _headers
-
-
-def _url(value: str) -> str:
-    start = value.split("${", 1)[0]
-    if start == value or "://" in start:
-        scheme, found, rest = start.partition("://")
-        if not found or scheme.lower() not in ("http", "https") or (start == value and not rest):
-            raise fault("BAD_URL", "must be an http or https URL", "write https://host/path")
-    return value
-
-
-URL_CHECK: Final = _url
-
-Method: TypeAlias = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
 ActivityName: TypeAlias = Annotated[str, Field(pattern=ACTIVITY_PATTERN)]
 FailureName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.domain import definition as models
+from orchestrator.domain.definition_http import HttpRequest
 from orchestrator.domain.definition_types import CUSTOM, Model
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonvalues import child_path
@@ -30,9 +31,10 @@ DO_MODELS: Final = _by_type(models.Do)
 _CHILDREN: Final[dict[str, type[Model]]] = {
     "defaults": models.Defaults,
     "retry": models.Retry,
-    "request": models.HttpRequest,
+    "request": HttpRequest,
     "event": models.Event,
 }
+_WAITS: Final = (models.WaitTask, models.WaitDo)
 _NOT_IN_DO_NAMES: Final = frozenset(
     field.alias or name for name, field in models.TaskCommon.model_fields.items()
 )
@@ -55,6 +57,7 @@ _LIMITS: Final[dict[str, str]] = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",
+    "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
     "string_unicode": "must be text that UTF-8 can hold",
 }
@@ -94,7 +97,7 @@ def _detail(found: ErrorDetails, task_paths: Mapping[str, str], nearest: Nearest
     if kind in _WRONG_TYPE:
         hint = _list_hint(found["input"]) if kind == "list_type" else ""
         return ErrorDetail(path, _WRONG_TYPE[kind], "WRONG_TYPE", hint)
-    if kind == "too_short":
+    if kind == "too_short" and model is models.Definition:
         return ErrorDetail(path, "a workflow needs at least one task", "NO_TASKS")
     code = "BAD_NAME" if kind == "string_pattern_mismatch" else "BAD_VALUE"
     message = _LIMITS[kind].format(**context) if kind in _LIMITS else found["msg"]
@@ -146,6 +149,8 @@ def _unknown_field(
 ) -> ErrorDetail:
     if inside and model in DO_MODELS.values() and name in _NOT_IN_DO_NAMES:
         hint = f"it belongs to the task around `{inside}`"
+    elif model in _WAITS and name in models.Attempted.model_fields:
+        hint = "a wait has no attempts: it takes as long as it says"
     else:
         known = [field.alias or key for key, field in model.model_fields.items()] if model else []
         hint = nearest.hint(name, known)

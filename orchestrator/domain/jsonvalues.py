@@ -52,7 +52,7 @@ def child_path(path: str, key: str | int) -> str:
     """`path` extended by an object key or a list index: `$.a`, `$['a b']`, `$[0]`."""
     if isinstance(key, int):
         return f"{path}[{key}]"
-    if _PLAIN_KEY.match(key):
+    if len(key) <= 64 and _PLAIN_KEY.match(key):
         return f"{path}.{key}"
     shown = scrub(key if len(key) <= 64 else key[:64] + "…")
     escaped = shown.replace("\\", "\\\\").replace("'", "\\'")
@@ -156,14 +156,17 @@ def dumps(value: object) -> bytes:
         text = orjson.dumps(value, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError):
         return orjson.dumps(check_json(value), option=_OPTIONS)
-    if (_doubtful(text) or b"null" in text) and _suspect(value):
+    doubtful = b"null" in text or _maybe_deep(text) or _long_number(text)
+    if doubtful and _suspect(value):
         return orjson.dumps(check_json(value), option=_OPTIONS)
     return text
 
 
-def _doubtful(text: bytes) -> bool:
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
-        return True
+def _maybe_deep(text: bytes) -> bool:
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+
+
+def _long_number(text: bytes) -> bool:
     return _NINETEEN in text.translate(_DIGITS_TO_ZERO)
 
 
@@ -211,12 +214,15 @@ def parse(data: bytes | str) -> Json:
     that are no UTF-8, no JSON at all, or nested beyond what any parser here reads.
     """
     value = orjson.loads(data)
-    if _doubtful(data if isinstance(data, bytes) else data.encode()):
+    text = data if isinstance(data, bytes) else data.encode()
+    if _long_number(text):
         # orjson turns integers beyond 2^64 into doubles: ask a parser that keeps them.
         try:
             check_json(json.loads(data))
         except RecursionError:
             raise NotJson("$", f"values are nested more than {MAX_DEPTH} deep") from None
+    elif _maybe_deep(text) and _suspect(value):
+        check_json(value)
     return cast(Json, value)
 
 

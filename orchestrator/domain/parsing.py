@@ -32,6 +32,8 @@ from orchestrator.domain.yamltext import parse_yaml
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
+__all__ = ["Kind", "parse", "parse_json", "parse_yaml"]
+
 Kind: TypeAlias = Literal["json", "yaml"]
 
 

@@ -53,7 +53,8 @@ def task_sites(task: Mapping[str, Json], path: str) -> Iterator[Site]:
     if isinstance(when := task.get("when"), str):
         yield Site(f"{path}.when", when, BASE, single=True)
     if task.get("type") == "map":
-        if isinstance(items := task.get("items"), str | list):
+        items = task.get("items")
+        if isinstance(items, list) or (isinstance(items, str) and "${" in items):
             yield Site(f"{path}.items", items, BASE, single=True)
         if isinstance(do := task.get("do"), dict):
             yield from _work_sites(do, f"{path}.do", ITEM)

@@ -3,15 +3,18 @@ the platform must know, and nested schemas."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from orchestrator.domain.definition_types import ACTIVITY_PATTERN
 from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonschemas import check_schema
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
 
+_ACTIVITY: Final = re.compile(ACTIVITY_PATTERN)
 _NEEDS_AN_OUTCOME: Final = ("anyFailed", "anySucceeded")
 
 
@@ -52,6 +55,8 @@ class TaskCheck:
     def _activity(self, name: Json, path: str) -> Iterator[ErrorDetail]:
         if self._activities is None or not isinstance(name, str) or name in self._activities:
             return
+        if not _ACTIVITY.fullmatch(name):
+            return  # no name at all: the model says so
         hint = self._nearest.hint(name, self._activities)
         message = f'no activity "{name[:80]}" is registered'
         yield ErrorDetail(path, message, "UNKNOWN_ACTIVITY", hint)

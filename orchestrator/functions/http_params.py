@@ -83,8 +83,8 @@ def wait(text: str) -> int:
 def tag(text: str) -> tuple[str, str]:
     """Reader of `name=value`; the value may have further equals signs, or be empty."""
     name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise ValueError("must be name=value")
+    if not (equals and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name)):  # as `submit` accepts them
+        raise ValueError("must be name=value, the name of 1 to 64 letters, digits, `_`, `.`, `-`")
     return name, value
 
 

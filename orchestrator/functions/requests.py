@@ -263,8 +263,6 @@ def _names(kind: type[BaseModel]) -> list[str]:
 
 def _detail(finding: Mapping[str, Any], kind: type[BaseModel], hints: Nearest) -> ErrorDetail:
     location: tuple[str | int, ...] = finding["loc"]
-    if location and location[-1] == "[key]":  # pydantic's mark for a fault of the key itself
-        location = location[:-1]
     path = reduce(child_path, location, "$")
     if finding["type"] == "extra_forbidden":
         name = str(location[-1])

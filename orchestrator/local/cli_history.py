@@ -7,6 +7,7 @@ type of a later version still prints.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -15,7 +16,7 @@ from rich.text import Text
 from orchestrator.local.cli_faults import printable
 from orchestrator.local.cli_render import clock, failure_lines, moment, seconds, table, value_text
 
-MAP_EVENTS: Final = ("MapItemsQueued", "MapItemsCompleted")
+MAP_EVENTS: Final = ("mapItemsQueued", "mapItemsCompleted")
 MAX_IDS: Final = 8  # ids of a wide event shown before the rest is counted
 
 
@@ -29,14 +30,14 @@ def history_table(events: Sequence[Mapping[str, Any]], *, compact: bool) -> Rend
     groups = _runs(events) if compact else [[event] for event in events]
     for group in groups:
         head = group[0]
-        at = moment(group[-1]["at"])
-        since = seconds((at - first).total_seconds()) if at and first else ""
+        folded = len(group) > 1
+        since = _since(first, head["at"])
         rows.append(
             (
                 _span(head["seq"], group[-1]["seq"]),
-                f"+{since}",
-                printable(head["type"]) if len(group) == 1 else "MapItems…",
-                _details(head) if len(group) == 1 else _folded(group),
+                f"{since} … {_since(first, group[-1]['at'])}" if folded else since,
+                "mapItems…" if folded else printable(head["type"]),
+                _folded(group) if folded else _details(head, first),
             )
         )
     began = f"started {clock(events[0]['at'])} UTC"
@@ -60,30 +61,44 @@ def _runs(events: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
 
 
 def _folded(group: Sequence[Mapping[str, Any]]) -> str:
-    queued = sum(e.get("count", 0) for e in group if e["type"] == "MapItemsQueued")
-    completed = sum(len(e.get("items") or ()) for e in group if e["type"] == "MapItemsCompleted")
+    queued = sum(e.get("count", 0) for e in group if e["type"] == "mapItemsQueued")
+    completed = sum(len(e.get("items") or ()) for e in group if e["type"] == "mapItemsCompleted")
     return printable(
         f"task={group[0].get('task')} {len(group)} events: "
         f"{queued} items queued, {completed} completed"
     )
 
 
-def _details(event: Mapping[str, Any]) -> str:
+def _details(event: Mapping[str, Any], first: datetime | None) -> str:
     parts: list[str] = []
     for key, value in event.items():
         if key in ("seq", "type", "at") or value is None:
             continue
         if key == "failure" and isinstance(value, Mapping):
-            parts.append("; ".join(failure_lines(value)))
+            parts.append("; ".join(failure_lines(_placed(value, event))))
         elif key in ("tasks", "items") and isinstance(value, list):
             parts.append(f"{key}={_ids(value)}")
         elif key.endswith("At") and isinstance(value, str):
-            parts.append(f"{key}={clock(value)}")
+            parts.append(f"{key}={_since(first, value)}")
+        elif isinstance(value, Mapping) and "bytes" in value:
+            parts.append(f"{key}={value['bytes']} bytes")  # a payload; `weft show` has it
         elif isinstance(value, str):
             parts.append(printable(f"{key}={value}"))
         else:
             parts.append(f"{key}={value_text(value, full=False)}")
     return " ".join(parts)
+
+
+def _placed(failure: Mapping[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:
+    """The failure with its place as answers spell it; none where the event names the task."""
+    if event.get("task"):
+        return {**failure, "task": None}
+    return {**failure, "item": failure.get("index")}
+
+
+def _since(first: datetime | None, iso: str) -> str:
+    at = moment(iso)
+    return f"+{seconds((at - first).total_seconds())}" if at and first else ""
 
 
 def _ids(values: Sequence[Any]) -> str:

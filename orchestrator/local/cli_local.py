@@ -43,7 +43,7 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
     try:
         return host.up(data, port, workers, ready)
     except host.PortInUse as error:
-        raise usage(f"{error} Choose another with --port; 0 takes any free one.") from error
+        raise usage(f"{error}; --port 0 takes any free one.") from error
     except (host.HostError, RegistrationError) as error:
         raise Fault("NOT_STARTED", str(error), exit_code=FAILED) from error
     except OSError as error:

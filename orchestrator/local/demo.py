@@ -48,7 +48,7 @@ def run(*, sample: Path = SAMPLE, output: Path = REPORT_FOLDER, root: str | None
         return fault.exit_code
     data = Path(tempfile.mkdtemp(prefix="weft-demo-"))
     try:
-        with _platform(data) as url, Client(url) as client:
+        with platform(data) as url, Client(url) as client:
             _say(out, f"Platform is up at {url} (embedded mode, data in {data})")
             source = root or sysconfig.get_path("stdlib")
             return _census(client, out, definition, source, output.resolve())
@@ -106,7 +106,7 @@ def _say(out: Console, text: str) -> None:
 
 
 @contextmanager
-def _platform(data: Path) -> Iterator[str]:
+def platform(data: Path) -> Iterator[str]:
     """A platform as a child process; its URL. Stopped at the end, whatever happens.
 
     In a session of its own: Ctrl-C then reaches the demo alone, which stops the platform in order.

@@ -29,6 +29,7 @@ logger = logging.getLogger("orchestrator.local.host")
 MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024
 """The real host's default limit; what an API allows is for its functions to say."""
 _BACKLOG: Final = 1024
+_ACCEPT_TURNS: Final = 5
 _NO_BODY: Final = frozenset({204, 304})
 
 
@@ -72,21 +73,32 @@ class HttpServer:
         """Serve on `sock` (taken over). Requests still running at `stop` get `drain_s` seconds."""
         loop = asyncio.get_running_loop()
 
-        def request(*parts: Any) -> web.BaseRequest:
-            return web.BaseRequest(*parts, loop, client_max_size=MAX_REQUEST_BYTES)
+        def request(
+            message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+        ) -> web.BaseRequest:
+            return web.BaseRequest(
+                message, payload, protocol, writer, task, loop, client_max_size=MAX_REQUEST_BYTES
+            )
 
         server = web.Server(
             self.handle, request_factory=request, auto_decompress=False, access_log=None
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=drain_s)
-        await self._runner.setup()
-        await web.SockSite(self._runner, sock, backlog=_BACKLOG).start()
+        self._runner = runner = web.ServerRunner(server, shutdown_timeout=drain_s)
+        await runner.setup()
+        await web.SockSite(runner, sock, backlog=_BACKLOG).start()
 
     async def stop(self) -> None:
         """Accept no more, let running requests end, close."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        for site in runner.sites:
+            await site.stop()
+        # asyncio takes a few turns to hand over a connection that it accepted before; aiohttp
+        # would forget, not close, those that arrive while it waits for running requests.
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
+        await runner.cleanup()
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """Answer one request. Never raises but to cancel."""

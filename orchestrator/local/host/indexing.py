@@ -17,7 +17,7 @@ from typing import Any, Final
 import azure.functions as func
 
 from orchestrator.domain.topology import CONTAINERS, QUEUES
-from orchestrator.local.host import annotations, routes, schedule
+from orchestrator.local.host import routes, schedule, strictness
 from orchestrator.local.host.errors import IndexingError
 from orchestrator.local.host.routes import Template
 from orchestrator.local.host.schedule import Schedule
@@ -127,11 +127,11 @@ def _index_one(
     raw = {key: _plain(value) for key, value in trigger.get_dict_repr().items()}
     user = function.get_user_function()
     many = raw.get("cardinality") == "many"
-    problems = annotations.problems(name, user, bindings, many=many)
+    problems = strictness.problems(name, user, bindings, many=many)
     if function.get_setting("retry_policy") is not None:
         problems.append(f"cannot load the {name} function: a host retry policy doubles Weft's own")
     for extra in bindings:
-        if extra is not trigger and extra.name != annotations.RETURN:
+        if extra is not trigger and extra.name != strictness.RETURN:
             problems.append(f"cannot load the {name} function: no binding {extra.type} here")
     binder = _BINDERS.get(trigger.type)
     if binder is None:
@@ -150,7 +150,7 @@ def _index_one(
         is_async=inspect.iscoroutinefunction(user),
         parameter=trigger.name,
         wants_context="context" in inspect.signature(user).parameters,
-        returns=any(b.name == annotations.RETURN for b in bindings),
+        returns=any(b.name == strictness.RETURN for b in bindings),
         binding=binding,
     ), problems
 

@@ -20,10 +20,11 @@ class InvocationError(Exception):
 class Invoker:
     """One function, ready to be called with the trigger's value."""
 
-    __slots__ = ("_idle", "_pool", "_running", "_timeout_s", "function")
+    __slots__ = ("_idle", "_pool", "_running", "_timeout_s", "calls", "function")
 
     def __init__(self, function: IndexedFunction, pool: Executor, timeout_ms: int) -> None:
         self.function = function
+        self.calls = 0  # begun so far
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -50,10 +51,12 @@ class Invoker:
         arguments = {function.parameter: value}
         if function.wants_context:
             arguments["context"] = _context(function.name)
+        limit = asyncio.timeout(self._timeout_s)
+        self.calls += 1
         self._running += 1
         self._idle.clear()
         try:
-            async with asyncio.timeout(self._timeout_s) as limit:
+            async with limit:
                 if function.is_async:
                     result = await function.call(**arguments)
                 else:

@@ -17,20 +17,19 @@ from azure.functions.servicebus import ServiceBusMessage
 from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.invoke import Invoker
 from orchestrator.local.host.settling import Settler
-from orchestrator.ports import Clock, Received, Receiver, TransportError
+from orchestrator.ports import Clock, MessageLockLost, Received, Receiver, TransportError
 
 logger = logging.getLogger("orchestrator.local.host")
 
-RECEIVE_WAIT_MS: Final = 500
-"""How long one empty receive waits. A message ends the wait at once; stopping waits for it, because
-a receive cut off in the middle would leave messages locked by nobody."""
+RECEIVE_WAIT_MS: Final = 30_000
+"""How long one empty receive waits. A message ends the wait at once, so does stopping."""
 RECEIVE_RETRY_MS: Final = 1_000
 """Wait after the broker failed."""
 
 
 def to_message(delivery: Received) -> ServiceBusMessage:
     """The object that the real worker's decoder makes of a delivery."""
-    properties = dict(delivery.properties)
+    properties: dict[str, Any] = dict(delivery.properties)
     return ServiceBusMessage(
         body=delivery.body,
         message_id=delivery.message_id,
@@ -45,7 +44,7 @@ def to_message(delivery: Received) -> ServiceBusMessage:
 
 
 class QueueListener:
-    """What both kinds share: receiving, stopping, draining."""
+    """What both kinds share: receiving, firing, draining."""
 
     def __init__(self, invoker: Invoker, queue: str, broker: Receiver, clock: Clock) -> None:
         self.queue = queue
@@ -53,7 +52,6 @@ class QueueListener:
         self._invoke = invoker
         self._broker = broker
         self._clock = clock
-        self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -61,9 +59,10 @@ class QueueListener:
         """No function runs and nothing waits to be settled."""
         return not self._tasks and self.settler.idle
 
-    def stop(self) -> None:
-        """Receive no more; `run` returns after the receive that is under way."""
-        self._stopping = True
+    async def run(self) -> None:
+        """Receive and fire until cancelled. A receive that is cut off gives its messages back; the
+        functions that run go on, see `drain`."""
+        raise NotImplementedError
 
     async def drain(self, grace_ms: int) -> None:
         """Wait for running functions, cancel those that outlast `grace_ms`, settle everything."""
@@ -74,13 +73,9 @@ class QueueListener:
             await asyncio.gather(*late, return_exceptions=True)
         await self.settler.flush()
 
-    async def run(self) -> None:
-        """Receive and fire until `stop`."""
-        raise NotImplementedError
-
     async def _receive(self, limit: int) -> list[Received]:
         try:
-            got = await self._broker.receive(self.queue, limit, wait_ms=RECEIVE_WAIT_MS)
+            return await self._broker.receive(self.queue, limit, RECEIVE_WAIT_MS)
         except TransportError as error:
             logger.warning(
                 "queue not read, trying again",
@@ -92,10 +87,6 @@ class QueueListener:
             )
             await self._clock.sleep(RECEIVE_RETRY_MS)
             return []
-        if self._stopping and got:
-            self.settler.release(got)
-            return []
-        return got
 
     def _start(self, deliveries: list[Received], value: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(self._fire(deliveries, value))
@@ -140,11 +131,11 @@ class BatchListener(QueueListener):
         self._parallel = parallel
 
     async def run(self) -> None:
-        """Receive and fire until `stop`."""
+        """Receive and fire until cancelled."""
         await asyncio.gather(*(self._loop() for _ in range(self._parallel)))
 
     async def _loop(self) -> None:
-        while not self._stopping:
+        while True:
             got = await self._receive(self._size)
             if got:
                 task = self._start(got, [to_message(delivery) for delivery in got])
@@ -173,8 +164,8 @@ class SingleListener(QueueListener):
         self._freed = asyncio.Event()
 
     async def run(self) -> None:
-        """Receive up to the free slots and fire, until `stop`."""
-        while not self._stopping:
+        """Receive up to the free slots and fire, until cancelled."""
+        while True:
             free = self._concurrency - len(self._running)
             if free <= 0:
                 self._freed.clear()
@@ -187,11 +178,6 @@ class SingleListener(QueueListener):
                 self._running[task] = _Held(delivery, now)
                 task.add_done_callback(self._ended)
 
-    def stop(self) -> None:
-        """Receive no more."""
-        super().stop()
-        self._freed.set()
-
     async def renew_due(self) -> None:
         """Renew the locks that are past the middle of their time. The host calls this regularly,
         for all running messages at once."""
@@ -202,10 +188,10 @@ class SingleListener(QueueListener):
             if now - held.renewed_at < (held.until - held.renewed_at) / 2:
                 continue
             try:
-                held.until = await self._broker.renew(self.queue, held.delivery.lock_token)
+                held.until = await self._broker.renew(held.delivery)
                 held.renewed_at = now
             except TransportError as error:
-                held.lost = now >= held.until
+                held.lost = isinstance(error, MessageLockLost)
                 logger.warning(
                     "lock not renewed",
                     extra={

@@ -32,7 +32,7 @@ class Template:
     segments: tuple[tuple[int, str], ...]
 
     def match(self, parts: Sequence[str]) -> dict[str, str] | None:
-        """Parameters, decoded once; None if `parts` (still encoded) do not fit. Raises `BadPath`."""
+        """Parameters, decoded once; None if `parts` do not fit. Raises `BadPath`."""
         found: dict[str, str] = {}
         for position, (rank, name) in enumerate(self.segments):
             if rank == _REST_RANK:

@@ -9,9 +9,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orchestrator import bootstrap
 from orchestrator.engine.core import Engine
@@ -19,6 +18,7 @@ from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host import host_json
 from orchestrator.local.host.host import HostOptions, LocalHost
+from orchestrator.ports import Receiver
 from orchestrator.settings import load_settings
 
 logger = logging.getLogger("orchestrator.local.host")
@@ -27,6 +27,7 @@ HOST_JSON: Final = Path(__file__).parents[3] / "host.json"
 """Beside `function_app.py`, where the real host looks."""
 DEFAULT_SETTINGS: Final = {"COSMOS_DATABASE": "weft"}
 """App settings that only name things of the cloud."""
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 FORCED_EXIT: Final = 130
 
 
@@ -37,31 +38,14 @@ async def serve(
     on_ready: Callable[[str], None],
     roles: frozenset[str],
     stop: asyncio.Event | None = None,
-    signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
-    grace_ms: int = 10_000,
+    signals: Sequence[signal.Signals] = STOPPING,
 ) -> int:
-    """Run until one of `signals` or `stop`; the exit code (1: a listener died, the log says why).
+    """Build the engine and the app over `data` (created if missing), then `run` them; the exit
+    code. `sock`: a listening socket, taken over."""
+    engine = await bootstrap.build(
+        load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
+    )
 
-    `data`: the directory of all state, created if missing. `sock`: a listening socket, taken over.
-    `on_ready(url)` is called once every trigger is served."""
-    stopping = stop or asyncio.Event()
-    with _caught(signals, stopping):
-        engine = await bootstrap.build(replace(load_settings(), backend="local", data_dir=data))
-        host = await _start(engine, sock, roles, grace_ms)
-        on_ready(host.url)
-        failed = asyncio.create_task(host.failed())
-        asked = asyncio.create_task(stopping.wait())
-        await asyncio.wait((failed, asked), return_when=asyncio.FIRST_COMPLETED)
-        code = 1 if failed.done() else 0
-        failed.cancel()
-        asked.cancel()
-        await host.stop()
-    return code
-
-
-async def _start(
-    engine: Engine, sock: socket.socket, roles: frozenset[str], grace_ms: int
-) -> LocalHost:
     async def built() -> Engine:
         return engine
 
@@ -71,20 +55,49 @@ async def _start(
         host = LocalHost(
             compose(provider),
             provider=provider,
-            broker=engine.transport,
+            broker=_receiver(engine),
             store=engine.store,
             clock=engine.clock,
             host_json=host_json.load(HOST_JSON) if HOST_JSON.exists() else host_json.WEFT,
-            options=HostOptions(
-                roles=roles, grace_ms=grace_ms, settings={**DEFAULT_SETTINGS, **os.environ}
-            ),
+            options=HostOptions(roles=roles, settings={**DEFAULT_SETTINGS, **os.environ}),
             sock=sock,
         )
-        await host.start()
     except BaseException:
+        sock.close()
         await provider.close()
         raise
-    return host
+    return await run(host, on_ready=on_ready, stop=stop, signals=signals)
+
+
+async def run(
+    host: LocalHost,
+    *,
+    on_ready: Callable[[str], None],
+    stop: asyncio.Event | None = None,
+    signals: Sequence[signal.Signals] = STOPPING,
+) -> int:
+    """Start `host`, call `on_ready(url)` once every trigger is served, stop cleanly on one of
+    `signals` or `stop`. The exit code: 1 if a listener died, which the log explains."""
+    stopping = stop or asyncio.Event()
+    with _caught(signals, stopping):
+        try:
+            await host.start()
+            on_ready(host.url)
+            failed = asyncio.create_task(host.failed())
+            asked = asyncio.create_task(stopping.wait())
+            await asyncio.wait((failed, asked), return_when=asyncio.FIRST_COMPLETED)
+            code = 1 if failed.done() else 0
+            failed.cancel()
+            asked.cancel()
+        finally:
+            await host.stop()
+    return code
+
+
+def _receiver(engine: Engine) -> Receiver:
+    """The embedded broker is both halves of the transport; hosts use the receiving one."""
+    broker: Any = engine.transport
+    return broker
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 
-from orchestrator.ports import Received, Receiver, TransportError
+from orchestrator.ports import MessageLockLost, Received, Receiver, TransportError
 
 logger = logging.getLogger("orchestrator.local.host")
 
@@ -23,7 +23,6 @@ class Settler:
         self._queue = queue
         self._completed: list[Received] = []
         self._abandoned: list[Received] = []
-        self._released: list[Received] = []
         self._flushing: asyncio.Task[None] | None = None
 
     def complete(self, deliveries: Sequence[Received]) -> None:
@@ -34,11 +33,6 @@ class Settler:
     def abandon(self, deliveries: Sequence[Received]) -> None:
         """These failed: they come again at once, counted, or go to the dead-letter queue."""
         self._abandoned += deliveries
-        self._wake()
-
-    def release(self, deliveries: Sequence[Received]) -> None:
-        """These were never begun: they come again, not counted."""
-        self._released += deliveries
         self._wake()
 
     @property
@@ -57,35 +51,30 @@ class Settler:
 
     async def _flush(self) -> None:
         try:
-            while self._completed or self._abandoned or self._released:
+            while self._completed or self._abandoned:
                 await asyncio.sleep(0)  # whatever else ends in this turn of the loop goes along
                 completed, self._completed = self._completed, []
                 abandoned, self._abandoned = self._abandoned, []
-                released, self._released = self._released, []
-                await self._settle("complete", completed, self._broker.complete_many)
-                await self._settle("abandon", abandoned, self._broker.abandon_many)
-                await self._settle("release", released, self._broker.release_many)
+                if completed:
+                    await self._settle(self._broker.complete_many(completed))
+                await asyncio.gather(*(self._settle(self._broker.abandon(d)) for d in abandoned))
         finally:
             self._flushing = None
 
-    async def _settle(
-        self,
-        verb: str,
-        deliveries: list[Received],
-        call: Callable[[str, Sequence[str]], Awaitable[Sequence[str]]],
-    ) -> None:
-        if not deliveries:
-            return
+    async def _settle(self, settlement: Awaitable[None]) -> None:
         try:
-            lost = await call(self._queue, [delivery.lock_token for delivery in deliveries])
-        except TransportError as error:
-            logger.warning(
-                "messages not settled; they come again when their locks expire",
-                extra={"action": "settle_failed", "verb": verb, "error": type(error).__name__},
-            )
-            return
-        if lost:
+            await settlement
+        except MessageLockLost as error:
             logger.warning(
                 "locks were lost before settling; these messages come again",
-                extra={"action": "lock_lost", "queue": self._queue, "messages": len(lost)},
+                extra={"action": "lock_lost", "queue": self._queue, "messages": len(error.lost)},
+            )
+        except TransportError as error:
+            logger.warning(
+                "messages not settled; they come again when their locks end",
+                extra={
+                    "action": "settle_failed",
+                    "queue": self._queue,
+                    "error": type(error).__name__,
+                },
             )

@@ -83,16 +83,20 @@ class Supervisor:
                 asyncio.create_task(self._keep(worker), name=f"worker-{worker}")
                 for worker in range(len(self._ready))
             ]
-            started = asyncio.gather(*(ready.wait() for ready in self._ready))
-            started.add_done_callback(lambda done: None if done.cancelled() else on_ready())
+            announcing = asyncio.create_task(self._announce(on_ready))
             await self._stop.wait()
-            started.cancel()
+            announcing.cancel()
             await self._end()
             await asyncio.gather(*keepers)
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         return 1 if self._failed_first else 0
+
+    async def _announce(self, on_ready: Callable[[], None]) -> None:
+        for ready in self._ready:
+            await ready.wait()
+        on_ready()
 
     async def _keep(self, worker: int) -> None:
         loop = asyncio.get_running_loop()
@@ -125,7 +129,7 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(
                 *self._command(worker, self._sock.fileno(), theirs.fileno()),
                 pass_fds=(self._sock.fileno(), theirs.fileno()),
-                env=_environment(),
+                env=_environment(worker),
             )
         except BaseException:
             ours.close()
@@ -162,8 +166,12 @@ class Supervisor:
                     process.kill()
 
 
-def _environment() -> dict[str, str]:
-    """Ours, so that the child finds the same package from any working directory."""
+def _environment(worker: int) -> dict[str, str]:
+    """Ours, but the package is found from any working directory, and a name that was given to this
+    worker is not shared: leases tell workers apart by it."""
     root = str(Path(__file__).parents[3])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    changed = {"PYTHONPATH": os.pathsep.join(paths)}
+    if name := os.environ.get("WEFT_WORKER"):
+        changed["WEFT_WORKER"] = f"{name}-{worker}"
+    return {**os.environ, **changed}

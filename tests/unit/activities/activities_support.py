@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
+from activities import Context
 from activities.registry import Registry
 from activities.runner import Runner
 from activities.threads import ThreadHost
 from orchestrator.domain.failure import Failure
 from orchestrator.ports import ActivityCall, ActivityFailed
 
+NOW_MS = 1_800_000_000_000  # the wall clock of the http activity in tests
+LIMIT = 200_000  # the largest answer that it takes, bytes
 WAIT = 20.0  # seconds until a test that waits for a thread gives up; never reached when all is well
 
 
@@ -128,3 +134,49 @@ def answer(
 def json_answer(value: Any, status: int = 200) -> bytes:
     """A JSON answer."""
     return answer(status, json.dumps(value).encode(), content_type="application/json")
+
+
+async def until_ended(runner: Runner) -> None:
+    """Let the loop run until nothing is stuck any more."""
+    async with asyncio.timeout(WAIT):
+        while runner.stuck():  # noqa: ASYNC110 - an abandoned thread tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def cancelled_run(runner: Runner, call: ActivityCall, started: asyncio.Event) -> None:
+    """Start, wait until it runs, cancel, and see that `run` returns at once."""
+    run = asyncio.create_task(runner.run(call))
+    async with asyncio.timeout(WAIT):
+        await started.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert call.cancelled
+
+
+class Gate:
+    """A plain activity that tells that it runs, and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.started = asyncio.Event()
+        self.release = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def hold(self, ctx: Context) -> str:
+        self.thread = threading.current_thread()
+        release = self.release
+        self.loop.call_soon_threadsafe(self.started.set)
+        assert release.wait(WAIT)
+        return "late"
+
+
+async def get(runner: Runner, url: str, **request: Any) -> Any:
+    """Send a request; its output."""
+    return await runner.run(make_call("weft.http", {"url": url, **request}))
+
+
+async def failure(runner: Runner, response: Any, **request: Any) -> Any:
+    """The failure of a request to a server that answers `response`."""
+    async with serving(response) as server:
+        return await failure_from(get(runner, server.url, **request))

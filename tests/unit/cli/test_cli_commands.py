@@ -231,23 +231,27 @@ def test_show_abbreviates_unless_full(api: FakeApi, weft: Weft) -> None:
 
 def test_history_shows_events_and_folds_maps_with_compact(api: FakeApi, weft: Weft) -> None:
     events = [
-        shapes.event(1, "ExecutionAccepted", tasks=3),
-        shapes.event(2, "TasksQueued", tasks=["list"]),
-        shapes.event(3, "MapStarted", task="count", count=40),
-        shapes.event(4, "MapItemsQueued", task="count", start=0, count=32),
-        shapes.event(5, "MapItemsCompleted", task="count", items=[0, 1, 2, 5, 7]),
-        shapes.event(6, "MapItemsQueued", task="count", start=32, count=8),
-        shapes.event(7, "TaskFailed", task="count", failure=shapes.failure()),
+        shapes.event(1, "executionAccepted", tasks=3),
+        shapes.event(2, "tasksQueued", tasks=["list"]),
+        shapes.event(3, "mapStarted", task="count", count=40),
+        shapes.event(4, "mapItemsQueued", task="count", start=0, count=32),
+        shapes.event(5, "mapItemsCompleted", task="count", items=[0, 1, 2, 5, 7]),
+        shapes.event(6, "mapItemsQueued", task="count", start=32, count=8),
+        shapes.event(7, "taskFailed", task="count", failure=shapes.failure()),
+        shapes.event(8, "executionFailed", failure={**shapes.failure(), "index": 7}),
+        shapes.event(9, "executionCompleted", output={"json": "1", "bytes": 215}),
     ]
     api.on("GET", "/v1/executions/e1/history", shapes.page(*events))
     full = weft("history", "e1").stdout.splitlines()
-    assert len(full) == 8
+    assert len(full) == 10
     assert "items=0-2,5,7" in full[5]
     assert "tasks=list" in full[2]
-    assert "ConnectionError: refused" in full[7]
+    assert full[7].endswith("task=count ConnectionError: refused")
+    assert full[8].endswith("charge[7]: ConnectionError: refused")
+    assert full[9].endswith("output=215 bytes")
     compact = weft("history", "e1", "--compact").stdout.splitlines()
-    assert len(compact) == 6
-    assert "4-6" in compact[4]
+    assert len(compact) == 8
+    assert compact[4].startswith("4-6  +3.00 s … +5.00 s")
     assert "3 events: 40 items queued, 5 completed" in compact[4]
 
 

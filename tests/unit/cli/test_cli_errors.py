@@ -84,7 +84,7 @@ def test_a_mistyped_command_line_exits_2_also_as_json(weft: Weft, command: list[
 
 def test_json_output_is_one_document_and_nothing_else(api: FakeApi, weft: Weft) -> None:
     execution, task = shapes.execution(status="COMPLETED"), shapes.task("a")
-    event = shapes.event(1, "ExecutionAccepted", tasks=1)
+    event = shapes.event(1, "executionAccepted", tasks=1)
     started = {"id": "e1", "workflow": "c", "version": 1, "status": "PENDING", "created": True}
     api.on("GET", "/v1/executions", shapes.page(execution, cursor="c"))
     api.on("GET", "/v1/executions/e1", execution)

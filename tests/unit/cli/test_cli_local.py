@@ -1,14 +1,18 @@
-"""`validate` and `schema`: what can be known without a server."""
+"""`validate`, `schema` and `up`: what needs no server that runs already."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from cli_fake_api import Weft
 from jsonschema import Draft202012Validator
+
+from orchestrator.local import host
 
 SAMPLES = sorted(Path(__file__).parents[3].glob("samples/*/workflow.yaml"))
 
@@ -96,3 +100,47 @@ def test_schema_writes_a_file_or_says_why_not(offline: Weft, tmp_path: Path) -> 
     assert (result.exit_code, result.stdout) == (0, f"wrote {path}\n")
     assert path.read_text() == offline("schema").stdout
     assert offline("schema", "-o", str(tmp_path / "no" / "folder")).exit_code == 2
+
+
+# --- up -------------------------------------------------------------------------------------------
+
+
+def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
+    offline: Weft, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    called: list[Any] = []
+
+    def fake(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> int:
+        called.append((data, port, workers))
+        on_ready("http://127.0.0.1:5")
+        return 1
+
+    monkeypatch.setattr(host, "up", fake)
+    command = ["up", "--data", str(tmp_path), "--port", "0", "--workers", "3"]
+    result = offline(*command)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("Weft is up at http://127.0.0.1:5\n")
+    as_json = offline(*command, "--json")
+    assert json.loads(as_json.stdout) == {"url": "http://127.0.0.1:5", "data": str(tmp_path)}
+    assert as_json.stdout.count("\n") == 1  # a line, so that a parent process can wait for it
+    assert called == [(tmp_path, 0, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (host.PortInUse(7071, "127.0.0.1"), 2),
+        (host.HostJsonError("host.json is missing"), 1),
+        (PermissionError(13, "Permission denied"), 2),
+    ],
+)
+def test_up_that_cannot_start_says_why_without_a_traceback(
+    offline: Weft, monkeypatch: pytest.MonkeyPatch, error: Exception, exit_code: int
+) -> None:
+    def fake(*args: Any) -> int:
+        raise error
+
+    monkeypatch.setattr(host, "up", fake)
+    result = offline("up")
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert str(error) in result.stderr

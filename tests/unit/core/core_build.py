@@ -206,6 +206,8 @@ class Sim:
             inputs: list[Input] = [
                 self._respond(key, rng) for key in waiting[: rng.randint(0, batch)]
             ]
+            if noise and inputs:
+                inputs.append(rng.choice(inputs))
             inputs += noisy
             rng.shuffle(inputs)
             if not self.flight and self.state.waits:

@@ -6,7 +6,7 @@ from core_build import BOOM, Sim, failed, task, workflow
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.effects import Outgoing, in_flight, messages_for, next_wake
-from orchestrator.domain.inputs import Start
+from orchestrator.domain.inputs import Lost, Start
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import FailureRecord
 from orchestrator.domain.topology import MAX_SCHEDULE_AHEAD_MS
@@ -84,6 +84,14 @@ def test_fail_fast_calls_what_is_in_flight_but_not_twice_and_no_handler() -> Non
     continuing = workflow(task("bad"), task("slow"), on_failure="continue")
     events = [ev.FailureNoted(at=1, failure=FailureRecord(failure=BOOM, task="bad"))]
     assert messages_for(continuing, "t", "x", events, Sim(continuing).start().state) == []
+
+
+def test_what_was_lost_is_not_called_twice_at_the_failure() -> None:
+    flow = workflow(task("bad"), task("slow"))
+    sim = Sim(flow).start()
+    decision = sim.step(failed(0), Lost((1,)))
+    out = messages_for(flow, "t", "x", decision.events, decision.state)
+    assert [o.message.task for o in out] == ["slow"]
 
 
 def test_work_in_flight_is_what_was_sent() -> None:

@@ -164,3 +164,20 @@ def test_wide_map_in_random_batches_dispatches_each_item_once() -> None:
         [(0, n) for n in range(700)] + [(0, None)], key=repr
     )
     assert sim.sent[:-1] == [(0, n) for n in range(700)]
+
+
+def test_a_map_started_before_the_failure_of_the_same_decision_is_cancelled() -> None:
+    flow = workflow(
+        task("m", items=[1]),
+        task("bad", "w", when="1 / 0 == 1"),  # in the wave after the map's
+        task("w", duration_ms=0),
+    )
+    sim = Sim(flow).start()
+    assert (sim.letters(), sim.sent, sim.state.status) == ("XDC", [], FAILED)
+
+
+def test_doubled_and_contradicting_items_of_one_batch_count_once() -> None:
+    sim = Sim(workflow(task("m", items=[1, 2, 3]))).start()
+    sim.step(done(0, 0), done(0, 0), failed(0, 0), failed(0, 1), given_back(0, 1), failed(0, 2))
+    assert sim.state.maps[0].items == b"CDD"
+    assert sim.of(ev.TaskFailed)[0].failure.index == 1  # the first that failed

@@ -125,7 +125,7 @@ async def test_body_over_1_mb_is_413_whatever_its_type(client: Client, path: str
 async def test_unknown_fields_of_a_start_are_422_with_the_nearest_name(
     client: Client, use_cases: UseCases
 ) -> None:
-    tags = {"a": 1, "b=c": "x"}
+    tags = {"a": 1}
     body = {"inptu": 1, "Version": 2, "version": "3", "tags": tags, "zzz": 0}
     got = await client("POST", "/v1/workflows/hello/start", json=body)
     assert got.status == 422
@@ -133,7 +133,6 @@ async def test_unknown_fields_of_a_start_are_422_with_the_nearest_name(
         ("$.Version", "UNKNOWN_FIELD"),
         ("$.inptu", "UNKNOWN_FIELD"),
         ("$.tags.a", "INVALID_FIELD"),
-        ("$.tags['b=c']", "INVALID_FIELD"),
         ("$.version", "INVALID_FIELD"),
         ("$.zzz", "UNKNOWN_FIELD"),
     ]
@@ -200,6 +199,8 @@ async def test_unknown_query_parameter_is_400_with_the_nearest_name(client: Clie
         "status=failed",
         "tag=region",
         "tag==north",
+        "tag=%27%22.x=1",
+        "tag=a/b=1",
         "createdAfter=yesterday",
         "createdAfter=2026-01-01T00:00:00",
         "createdBefore=2026-01-01T00:00:00+01:00",  # the plus arrives as a space

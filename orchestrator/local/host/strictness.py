@@ -41,7 +41,8 @@ def problems(
     if missing := sorted(set(bound) - set(parameters)):
         found.append(f"bindings without a parameter of their name: {', '.join(missing)}")
     for parameter in parameters:
-        if parameter in hints and parameter in bound:
+        # Other bindings than the trigger are not served here, see `indexing`.
+        if parameter in hints and parameter in bound and bound[parameter].type.endswith("Trigger"):
             found += _input_problems(parameter, hints[parameter], bound[parameter].type, many)
     found += _return_problems(hints, returned)
     return [f"cannot load the {name} function: {text}" for text in found]

@@ -274,8 +274,8 @@ def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(IndexingError) as caught:
         index(app, {})
     text = "\n".join(caught.value.problems)
-    assert text.count("first") == 2
-    assert text.count("second") == 2
+    assert text.count("the first function") == 2
+    assert text.count("the second function") == 2
 
 
 def test_duplicate_function_names_are_refused() -> None:
