@@ -21,6 +21,7 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
+from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import claimcheck, documents, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
@@ -66,8 +67,8 @@ async def commit(
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
-    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
-    engine.aggregates.put(partition, done)
+    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])
+    aggregates.remember(engine, done)
     return done, sends
 
 
@@ -87,9 +88,7 @@ async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> N
     except (PreconditionFailed, NotFound, Unclear):
         engine.aggregates.drop(aggregate.partition)
         return  # somebody made progress, which is better
-    engine.aggregates.put(
-        aggregate.partition, replace(aggregate, etag=etag, silence_ms=silence, fresh=False)
-    )
+    aggregates.remember(engine, replace(aggregate, etag=etag, silence_ms=silence))
 
 
 def execution_body(

@@ -214,7 +214,7 @@ async def test_losing_every_message_loses_nothing(make: MakeWorld) -> None:
         )
     )
     started = await world.start("flow")
-    for _ in range(40):
+    for _ in range(400):
         due = world.transport.take(world.clock.now() + 10**9)  # scheduled ones, too
         for message in due[:1]:
             await world.deliver([message])
