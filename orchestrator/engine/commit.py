@@ -10,13 +10,15 @@ loses the race leaves documents that the winner overwrites with the same content
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
-from orchestrator.domain.events import TasksRequeued
+from orchestrator.domain.events import Event, TaskFailed, TasksRequeued
+from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
@@ -36,6 +38,9 @@ from orchestrator.ports import (
     Replace,
     Upsert,
 )
+
+FAILURE_TEXT_BYTES = 256 * 1024
+SEE_TASK = "see the task"
 
 
 class Outdated(Exception):
@@ -63,7 +68,7 @@ async def commit(
         **documents.base(partition, documents.events_id(state.seq), "events"),
         "seq": state.seq,
         "commit": commit_id,
-        "events": [codec.event_to_doc(event) for event in events],
+        "events": _event_docs(events),
     }
     outgoing = messages_for(aggregate.workflow, *partition, events, state)
     sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
@@ -94,6 +99,21 @@ async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> N
         engine.aggregates.drop(aggregate.partition)
         return  # somebody made progress, which is better
     aggregates.remember(engine, replace(aggregate, etag=etag, silence_ms=silence))
+
+
+def _event_docs(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events as stored. Of very many failures in one commit only the first keep their texts: a
+    document holds 2 MB, and each task's document has its failure whole."""
+    docs: list[dict[str, Any]] = []
+    left = FAILURE_TEXT_BYTES
+    for event in events:
+        if isinstance(event, TaskFailed):
+            left -= len(event.failure.failure.message) + 64
+            if left < 0:
+                bare = Failure(type=event.failure.failure.type, message=SEE_TASK)
+                event = replace(event, failure=replace(event.failure, failure=bare))
+        docs.append(codec.event_to_doc(event))
+    return docs
 
 
 def _longer(engine: Engine, aggregate: Aggregate) -> int:

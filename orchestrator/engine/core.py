@@ -108,5 +108,6 @@ class Engine:
             if hasattr(part, "close"):
                 await part.close()
         self.parts.clear()
+        await self.activities.close()
         await self.transport.close()
         await self.store.close()

@@ -187,6 +187,9 @@ class FakeActivities:
         """None here."""
         return 0
 
+    async def close(self) -> None:
+        """Nothing to release."""
+
 
 class World:
     """One engine and its surroundings. `open` before use, `close` after."""
