@@ -16,11 +16,13 @@ from typing import Any
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
+from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
+from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import claimcheck, documents, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
@@ -51,7 +53,11 @@ async def commit(
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
     partition = aggregate.partition
-    body = execution_body(engine, aggregate, state, now=now, silence=engine.tunables.silence_ms)
+    # Sending again is not progress: behind a long backlog nothing was lost, and each round would
+    # only make it longer.
+    progress = not all(isinstance(event, TasksRequeued) for event in events)
+    silence = engine.tunables.silence_ms if progress else _longer(engine, aggregate)
+    body = execution_body(engine, aggregate, state, now=now, silence=silence)
     commit_id = engine.ids.new()
     record = {
         **documents.base(partition, documents.events_id(state.seq), "events"),
@@ -66,14 +72,14 @@ async def commit(
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
-    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
-    engine.aggregates.put(partition, done)
+    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])
+    aggregates.remember(engine, done)
     return done, sends
 
 
 async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> None:
     """Nothing was wrong: look again after twice the silence. No event, so no new `seq`."""
-    silence = min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
+    silence = _longer(engine, aggregate)
     body = execution_body(engine, aggregate, aggregate.state, now=now, silence=silence)
     try:
         etag = await patiently(
@@ -87,9 +93,11 @@ async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> N
     except (PreconditionFailed, NotFound, Unclear):
         engine.aggregates.drop(aggregate.partition)
         return  # somebody made progress, which is better
-    engine.aggregates.put(
-        aggregate.partition, replace(aggregate, etag=etag, silence_ms=silence, fresh=False)
-    )
+    aggregates.remember(engine, replace(aggregate, etag=etag, silence_ms=silence))
+
+
+def _longer(engine: Engine, aggregate: Aggregate) -> int:
+    return min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
 
 
 def execution_body(

@@ -187,12 +187,13 @@ async def _nothing_to_do(
 ) -> None:
     if any(message.type is MessageType.CHECK for message in messages):
         await postpone_check(engine, aggregate, now=now)
+    else:
+        aggregates.remember(engine, aggregate)
     late = facts.pending_results(aggregate, messages)
     if late:
         await handback.send(engine, late, incoming, delay_ms=handback.STALE_READ_MS)
     else:
         engine.metrics.count("weft_duplicates_suppressed_total", "orchestration")
-    engine.aggregates.put(aggregate.partition, aggregate)
 
 
 def _count(engine: Engine, decision: Decision) -> None:

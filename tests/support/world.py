@@ -200,7 +200,8 @@ class World:
         wrap_store: Callable[[DocumentStore], DocumentStore] | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock)
+        # Commits in the loop, not in a thread: the order of things must be the same in every run.
+        self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock, inline_commit_s=1e9)
         self.transport = MemoryTransport()
         self.payloads = MemoryPayloads()
         self.secrets = DictSecrets()
