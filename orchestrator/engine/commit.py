@@ -16,6 +16,7 @@ from typing import Any
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
+from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
@@ -52,7 +53,11 @@ async def commit(
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
     partition = aggregate.partition
-    body = execution_body(engine, aggregate, state, now=now, silence=engine.tunables.silence_ms)
+    # Sending again is not progress: behind a long backlog nothing was lost, and each round would
+    # only make it longer.
+    progress = not all(isinstance(event, TasksRequeued) for event in events)
+    silence = engine.tunables.silence_ms if progress else _longer(engine, aggregate)
+    body = execution_body(engine, aggregate, state, now=now, silence=silence)
     commit_id = engine.ids.new()
     record = {
         **documents.base(partition, documents.events_id(state.seq), "events"),
@@ -74,7 +79,7 @@ async def commit(
 
 async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> None:
     """Nothing was wrong: look again after twice the silence. No event, so no new `seq`."""
-    silence = min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
+    silence = _longer(engine, aggregate)
     body = execution_body(engine, aggregate, aggregate.state, now=now, silence=silence)
     try:
         etag = await patiently(
@@ -89,6 +94,10 @@ async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> N
         engine.aggregates.drop(aggregate.partition)
         return  # somebody made progress, which is better
     aggregates.remember(engine, replace(aggregate, etag=etag, silence_ms=silence))
+
+
+def _longer(engine: Engine, aggregate: Aggregate) -> int:
+    return min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
 
 
 def execution_body(

@@ -97,6 +97,9 @@ class Engine:
         """Wait until all spawned work has ended (shutdown, tests)."""
         while self.background:
             await asyncio.gather(*self.background, return_exceptions=True)
+            # From Python 3.12 on, gathering what has ended does not yield: the callbacks that
+            # forget it would never run, and this loop never end.
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Drain, then release helpers and ports. Idempotent."""

@@ -24,6 +24,7 @@ from orchestrator.local.host.indexing import (
     HttpBinding,
     QueueBinding,
     TimerBinding,
+    functions_of,
     index,
 )
 
@@ -138,6 +139,19 @@ def test_every_queue_is_read_by_exactly_one_function() -> None:
     functions = index(compose(never()), {"COSMOS_DATABASE": "weft"})
     read = [f.binding.queue for f in functions if isinstance(f.binding, QueueBinding)]
     assert sorted(read) == sorted(topology.QUEUES)
+
+
+def test_the_sample_settings_name_every_connection_and_setting_of_the_bindings() -> None:
+    values = json.loads((ROOT / "local.settings.sample.json").read_text())["Values"]
+    connections = {
+        connection
+        for function in functions_of(compose(never()))
+        if (connection := function.get_trigger().get_dict_repr().get("connection"))
+    }
+    assert connections == {"Cosmos", "ServiceBus"}
+    for connection in connections:
+        assert any(name.startswith(f"{connection}__") for name in values)
+    index(compose(never()), values)  # resolves every %NAME%
 
 
 # --- host.json ------------------------------------------------------------------------------------
