@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain import codec
-from orchestrator.domain.errors import MalformedError, NotFoundError
+from orchestrator.domain.errors import MalformedError, NotFoundError, UnavailableError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
@@ -45,8 +45,14 @@ class ExecutionFilter:
 
 
 async def aggregate(engine: Engine, tenant: str, execution: str) -> Aggregate:
-    """The execution as stored now. Raises `NotFoundError`."""
-    found = await aggregates.load(engine, (tenant, execution), fresh=True)
+    """The execution as stored now. Raises `NotFoundError`; `UnavailableError` if newer code wrote
+    it, which happens while a deployment rolls: another process can answer."""
+    try:
+        found = await aggregates.load(engine, (tenant, execution), fresh=True)
+    except documents.NewerSchema:
+        raise UnavailableError(
+            f"execution {execution!r} was written by a newer version of Weft; ask again"
+        ) from None
     if found is None:
         raise NotFoundError(
             f"no execution {execution!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
