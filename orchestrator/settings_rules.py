@@ -31,19 +31,26 @@ _DATABASE: Final = re.compile(r"[^/\\?#]{1,255}")
 class _Connection:
     name: str
     address: str  # property that names the service when an identity is used
-    emulator: str  # what an emulator's connection string contains
+    emulator: str  # what an emulator's connection string contains, as a regular expression
     trigger: bool  # a Functions extension reads it too
-    cloud: str = "\n"  # what only the connection string of a real account contains
 
 
 _CONNECTIONS: Final = (
     _Connection(
-        "Cosmos", "accountEndpoint", "AccountEndpoint=", trigger=True, cloud=".documents.azure."
+        "Cosmos",
+        "accountEndpoint",
+        r"(?s)^(?!.*\.documents\.azure\.).*accountendpoint=",
+        trigger=True,
     ),
     _Connection(
-        "ServiceBus", "fullyQualifiedNamespace", "UseDevelopmentEmulator=true", trigger=True
+        "ServiceBus", "fullyQualifiedNamespace", "usedevelopmentemulator=true", trigger=True
     ),
-    _Connection("Payloads", "blobServiceUri", "UseDevelopmentStorage=true", trigger=False),
+    _Connection(
+        "Payloads",
+        "blobServiceUri",
+        "usedevelopmentstorage=true|blobendpoint=http:",
+        trigger=False,
+    ),
 )
 
 
@@ -97,11 +104,10 @@ def _connection_faults(connection: _Connection, env: Mapping[str, str]) -> Itera
                 f"{' and '.join(identity)}: set beside the connection string {name}, which has its "
                 "own key; remove one or the other"
             )
-        given = env[name].lower()
-        if connection.emulator.lower() not in given or connection.cloud in given:
+        if not re.search(connection.emulator, env[name].lower()):
             yield (
-                f"{name}: not an emulator's connection string ({connection.emulator}…); in Azure "
-                f"no keys are used: remove it and set {address}"
+                f"{name}: not an emulator's connection string; in Azure no keys are used: remove "
+                f"it and set {address}"
             )
 
 
