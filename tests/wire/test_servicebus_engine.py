@@ -24,7 +24,7 @@ from tests.support.world import START, TENANT, Fake, FakeActivities, World, quie
 from tests.wire.servicebus import ServiceBusBroker
 from tests.wire.servicebus_support import ServiceBusPair
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FAR_FUTURE = 4_000_000_000_000
 """Epoch ms, in 2096: the SDK compares locks with the machine's clock."""
@@ -95,19 +95,12 @@ def incoming(message: Received) -> Incoming:
 MakeBusWorld = Callable[..., Awaitable[BusWorld]]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def links() -> AsyncIterator[ServiceBusPair]:
-    pair = ServiceBusPair.start()
-    yield pair
-    await pair.close()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def make(links: ServiceBusPair, tmp_path: Path) -> AsyncIterator[MakeBusWorld]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def make(servicebus_links: ServiceBusPair, tmp_path: Path) -> AsyncIterator[MakeBusWorld]:
     worlds: list[BusWorld] = []
 
     async def build(**functions: Fake) -> BusWorld:
-        world = BusWorld(tmp_path, links, **functions)
+        world = BusWorld(tmp_path, servicebus_links, **functions)
         worlds.append(world)
         await world.open()
         await world.pair.transport.warm_up()
@@ -228,7 +221,7 @@ async def test_a_start_after_ten_idle_minutes_stays_on_the_fast_path(make: MakeB
     """Azure/azure-sdk-for-python#38627, #10127, #15749: the first send after an idle detach."""
     world = await make(a=lambda call: "a")
     await world.publish(flow(a=task("a")))
-    assert world.broker.faults.detach() >= 1
+    assert world.broker.faults.detach(publishers_only=True) == 2
     started = await world.start("flow")
     await world.engine.drain()
     assert world.engine.metrics.value("weft_fast_path_failures_total") == 0

@@ -28,25 +28,22 @@ from orchestrator.ports import MessageTooLarge, OutMessage, QueueNotFound, Trans
 from tests.wire.servicebus import ServiceBusBroker
 from tests.wire.servicebus_support import ServiceBusPair
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 QUEUE = ORCHESTRATION_QUEUE
 TASKS = TASKS_STANDARD_QUEUE
 WAIT_MS = 10_000
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def links() -> AsyncIterator[ServiceBusPair]:
-    pair = ServiceBusPair.named() or ServiceBusPair.start()
-    yield pair
-    await pair.close()
-
-
-@pytest.fixture
-def pair(links: ServiceBusPair) -> ServiceBusPair:
-    if links.broker is not None:
-        links.reset()
-    return links
+@pytest_asyncio.fixture(loop_scope="session")
+async def pair(servicebus_links: ServiceBusPair) -> AsyncIterator[ServiceBusPair]:
+    named = ServiceBusPair.named()
+    if named is not None:
+        yield named
+        await named.close()
+    else:
+        servicebus_links.reset()
+        yield servicebus_links
 
 
 @pytest.fixture

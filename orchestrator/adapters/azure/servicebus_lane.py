@@ -187,6 +187,7 @@ def _settle(parcels: Sequence[_Parcel], failure: TransportError | None) -> None:
                 parcel.done.set_result(None)
             else:
                 parcel.done.set_exception(failure)
+                parcel.done.exception()  # seen: its caller may be giving up this very moment
 
 
 async def _pack(

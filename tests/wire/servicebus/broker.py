@@ -138,13 +138,13 @@ class ServiceBusBroker:
 
     # --- orders from `Faults` (in the broker's thread) --------------------------------------------
 
-    def detach_links(self, idle_ms: int) -> int:
+    def detach_links(self, publishers_only: bool) -> int:
         """See `Faults.detach`."""
-        return self._links.detach(idle_ms)
+        return self._links.detach(0, publishers_only)
 
-    def drop_connections(self, abrupt: bool) -> int:
+    def drop_connections(self, abrupt: bool, publishers_only: bool) -> int:
         """See `Faults.disconnect`."""
-        return self._links.drop(abrupt)
+        return self._links.drop(abrupt, publishers_only)
 
     def lose_locks(self, queue: str) -> int:
         """See `Faults.lose_locks`."""
