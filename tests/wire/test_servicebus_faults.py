@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import pytest
 import pytest_asyncio
@@ -35,19 +35,25 @@ QUEUE = ORCHESTRATION_QUEUE
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def pair(servicebus_links: ServiceBusPair) -> AsyncIterator[ServiceBusPair]:
+async def pair(servicebus_links: ServiceBusPair) -> ServiceBusPair:
     """With an open link and nothing in the queues."""
     servicebus_links.reset()
     await servicebus_links.send([out("first")])
     servicebus_links.reset()
-    yield servicebus_links
-    gc.collect()  # an unclosed socket is a warning here, and warnings are errors
+    return servicebus_links
 
 
 @pytest.fixture
 def broker(pair: ServiceBusPair) -> ServiceBusBroker:
     assert pair.broker is not None
     return pair.broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_open() -> Iterator[None]:
+    """An unclosed socket is a warning, and warnings are errors."""
+    yield
+    gc.collect()
 
 
 def out(id: str) -> OutMessage:
