@@ -63,7 +63,7 @@ async def open_ports(
         if store is None:
             store = await _open_store(settings, credential, metrics, opened)
         if transport is None:
-            transport = _transport(settings, credential)
+            transport = _transport(settings, credential, clock)
             opened.push_async_callback(transport.close)
         if payloads is None:
             payloads = BlobPayloads(
@@ -101,7 +101,7 @@ async def _open_store(
         metrics.count("weft_cosmos_requests_total", operation)
         metrics.count("weft_cosmos_request_milliunits_total", operation, round(units * 1000))
 
-    endpoint, key = _parts(settings.cosmos_connection.get_secret_value())
+    endpoint, key = cosmos_parts(settings.cosmos_connection.get_secret_value())
     store = CosmosStore(
         endpoint or settings.cosmos_endpoint,
         settings.cosmos_database,
@@ -113,11 +113,16 @@ async def _open_store(
     return store
 
 
-def _parts(connection: str) -> tuple[str, str]:
+def cosmos_parts(connection: str) -> tuple[str, str]:
     """Endpoint and key of an emulator's connection string; empty without one."""
     endpoint, key = _ENDPOINT.search(connection), _KEY.search(connection)
     return (endpoint[1] if endpoint else "", key[1] if key else "")
 
 
-def _transport(settings: AzureSettings, credential: AsyncTokenCredential) -> ServiceBusTransport:
-    raise NotImplementedError
+def _transport(
+    settings: AzureSettings, credential: AsyncTokenCredential, clock: Clock
+) -> ServiceBusTransport:
+    connection = settings.bus_connection.get_secret_value()
+    if connection:
+        return ServiceBusTransport.from_connection_string(connection, clock=clock)
+    return ServiceBusTransport.from_credential(settings.bus_namespace, credential, clock=clock)
