@@ -10,6 +10,7 @@ Azure its identity may not.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -63,10 +64,8 @@ async def _cosmos(settings: AzureSettings) -> None:
 async def _blob(settings: AzureSettings) -> None:
     connection = settings.payloads_connection.get_secret_value()
     async with BlobServiceClient.from_connection_string(connection) as service:
-        try:
+        with contextlib.suppress(ResourceExistsError):
             await service.create_container(settings.payloads_container)
-        except ResourceExistsError:
-            pass
 
 
 def main(arguments: list[str]) -> int:
