@@ -17,6 +17,7 @@ from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
+from tests.wire.cosmos.opening import cosmos_store
 
 TENANT = "t"
 START = 1_800_000_000_000  # epoch ms of the tests' clock
@@ -62,7 +63,7 @@ async def sqlite_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broke
     await broker.close()
 
 
-STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
+STORES: dict[str, OpenStore] = {"sqlite": sqlite_store, "cosmos": cosmos_store}
 BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
 PAYLOADS: dict[str, Callable[[Path], PayloadStore]] = {
     "files": lambda folder: FilePayloads(folder / "payloads")
