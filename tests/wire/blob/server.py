@@ -3,8 +3,9 @@
 Put Blob: `x-ms-blob-type: BlockBlob`; with `If-None-Match: *` an existing blob is 409
 `BlobAlreadyExists`, and nothing changes. Get Blob: `x-ms-range` is answered with 206 and
 `Content-Range`; a range of an empty blob is 416 `InvalidRange`; a missing blob is 404
-`BlobNotFound`, a missing container 404 `ContainerNotFound`; creating one that exists is 409. Errors carry `x-ms-error-code` and an
-XML body. Signatures are not checked; that there is one, is.
+`BlobNotFound`, a missing container 404 `ContainerNotFound`. Create Container is 409 for one that
+exists. Errors carry `x-ms-error-code` and an XML body. Signatures are not checked; that there is
+one, is.
 """
 
 from __future__ import annotations
