@@ -114,11 +114,12 @@ class ServiceBusTransport:
     def _outgoing(self, message: OutMessage, now: int) -> ServiceBusMessage:
         size = message_rules.check(message, self._queues)
         later = message.due_at is not None and message.due_at > now
+        properties: dict[str | bytes, Any] = {**message.properties}
         outgoing = ServiceBusMessage(
             message.body,
             message_id=message.message_id,
             content_type=CONTENT_TYPE,
-            application_properties=dict(message.properties) or None,
+            application_properties=properties or None,
             scheduled_enqueue_time_utc=_utc(message.due_at or 0) if later else None,
         )
         overhead = _OVERHEAD_BYTES + _PROPERTY_OVERHEAD_BYTES * len(message.properties)
