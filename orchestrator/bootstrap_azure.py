@@ -7,6 +7,7 @@ fails is built again by the next request, and would leak its sessions each time.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -23,7 +24,14 @@ from orchestrator.adapters.azure.servicebus_transport import ServiceBusTransport
 from orchestrator.adapters.local.env_secrets import EnvSecrets
 from orchestrator.engine.core import Closing
 from orchestrator.engine.metrics import Metrics
-from orchestrator.ports import Clock, DocumentStore, PayloadStore, Secrets, Transport
+from orchestrator.ports import (
+    Clock,
+    DocumentStore,
+    PayloadStore,
+    Secrets,
+    Transport,
+    TransportError,
+)
 from orchestrator.settings_azure import AzureSettings
 
 _KEY: Final = re.compile(r"AccountKey=([^;]+)", re.IGNORECASE)
@@ -89,6 +97,14 @@ async def open_ports(
         )
         opened.pop_all()  # all is well: from here on the engine closes them
         return ports
+
+
+async def warm_up(transport: Transport) -> None:
+    """Open the links of a transport of ours ahead of the first send: that takes half a second,
+    which the first caller need not wait for. Never raises; a broker that is down is met later."""
+    if isinstance(transport, ServiceBusTransport):
+        with contextlib.suppress(TransportError):
+            await transport.warm_up()
 
 
 async def _open_store(

@@ -139,9 +139,7 @@ async def test_a_disconnect_in_the_middle_of_a_send_loses_and_doubles_nothing(
 async def test_only_what_was_not_confirmed_is_sent_again(
     pair: ServiceBusPair, broker: ServiceBusBroker
 ) -> None:
-    large = [
-        OutMessage(queue=QUEUE, body=b"x" * 150_000, message_id=f"large{n}") for n in range(3)
-    ]
+    large = [OutMessage(queue=QUEUE, body=b"x" * 150_000, message_id=f"large{n}") for n in range(3)]
     await pair.send(large[:1])
     broker.faults.reject_sends, broker.faults.condition = 1, INTERNAL
     await pair.send(large[1:])

@@ -209,7 +209,9 @@ async def test_a_caller_that_gives_up_does_not_harm_the_link(
     assert broker.operations().get("connections", 0) == before
 
 
-async def test_the_links_can_be_opened_ahead(pair: ServiceBusPair, broker: ServiceBusBroker) -> None:
+async def test_the_links_can_be_opened_ahead(
+    pair: ServiceBusPair, broker: ServiceBusBroker
+) -> None:
     transport = ServiceBusTransport.from_connection_string(
         broker.connection_string, clock=pair.clock
     )
