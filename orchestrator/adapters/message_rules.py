@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from orchestrator.domain.topology import MAX_MESSAGE_BYTES, MAX_MESSAGE_ID_CHARS
+from orchestrator.domain.topology import MAX_MESSAGE_BYTES, MAX_MESSAGE_ID_CHARS, QUEUES
 from orchestrator.ports import MessageTooLarge, OutMessage, QueueNotFound, TransportError
 
 
@@ -33,3 +33,8 @@ def check(message: OutMessage, queues: Container[str]) -> int:
     if size > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(f"a message of {size} bytes, at most {MAX_MESSAGE_BYTES}")
     return size
+
+
+def check_message(message: OutMessage) -> None:
+    """`check` against the queues of the topology."""
+    check(message, QUEUES)

@@ -109,6 +109,9 @@ class Engine:
         """Wait until all spawned work has ended (shutdown, tests)."""
         while self.background:
             await asyncio.gather(*self.background, return_exceptions=True)
+            # From Python 3.12 on, gathering what has ended does not yield: the callbacks that
+            # forget it would never run, and this loop never end.
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Drain, then release helpers, ports and `others`. Idempotent. Raises the first error, once
@@ -117,7 +120,7 @@ class Engine:
         parts = [part for part in self.parts.values() if hasattr(part, "close")]
         self.parts.clear()
         failed: list[Exception] = []
-        for closing in (*parts, self.transport, self.store, *self.others):
+        for closing in (*parts, self.activities, self.transport, self.store, *self.others):
             try:
                 await closing.close()
             except Exception as error:
