@@ -2,10 +2,10 @@
 
     python -m tests.wire.azure_app [--hang-after N]
 
-Settings come from the environment. The triggers are fired as the host does, by the embedded host's
-listeners: they need a receiver and a store, and get the real SDKs'. The sweeper's timer ticks every
-second, so that a test need not wait for a quarter of a minute. Prints its address when ready; stops
-cleanly on SIGTERM. With `--hang-after` every activity call after the first N never ends.
+Settings come from the environment. HTTP and change feed are served by the embedded host, which gets
+the Cosmos store; the queues by `BusListener`. Timers tick every second, so that a test need not
+wait for a quarter of a minute. Prints its address when ready; stops cleanly on SIGTERM. With
+`--hang-after` every activity call after the first N never ends.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from azure.functions.timer import TimerRequest
+from azure.servicebus.aio import ServiceBusClient
 
 from activities.runner import default_runner
 from orchestrator import bootstrap
 from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.local.host import HostOptions, LocalHost
-from orchestrator.local.host.host import FEED, HTTP, QUEUE
+from orchestrator.local.host.host import FEED, HTTP, HostOptions, LocalHost
 from orchestrator.local.host.host_json import WEFT
+from orchestrator.local.host.indexing import QueueBinding, TimerBinding
 from orchestrator.local.host.invoke import Invoker
-from orchestrator.local.host.serve import run
 from orchestrator.ports import ActivityCall, ActivityRunner
 from orchestrator.settings import load_settings
-from tests.wire.servicebus_receiver import ServiceBusReceiverAdapter
+from tests.wire.bus_listener import BusListener
 
 TICK_S: Final = 1.0
+SINGLES: Final = 16  # tasks at once in a worker
 
 
 class Hanging:
@@ -56,8 +59,8 @@ class Hanging:
         return await self._runner.run(call)
 
 
-async def main(hang_after: int | None) -> int:
-    """Serve until SIGTERM; the exit code."""
+async def main(hang_after: int | None) -> None:
+    """Serve until SIGTERM."""
     environment = dict(os.environ)
     runner: ActivityRunner = default_runner()
     if hang_after is not None:
@@ -69,39 +72,52 @@ async def main(hang_after: int | None) -> int:
 
     provider = EngineProvider(built)
     await provider.get()
-    receiver = ServiceBusReceiverAdapter(environment["ServiceBus"])
     host = LocalHost(
         compose(provider),
         provider=provider,
-        broker=receiver,
+        broker=Unused(),
         store=engine.store,
         clock=engine.clock,
         host_json=WEFT,
-        options=HostOptions(
-            roles=frozenset({HTTP, QUEUE, FEED}), settings=environment, feed_poll_ms=200
-        ),
+        options=HostOptions(roles=frozenset({HTTP, FEED}), settings=environment, feed_poll_ms=200),
     )
-    [sweeper] = [function for function in host.functions if function.name == "sweeper"]
-    ticking = asyncio.create_task(_tick(Invoker(sweeper, ThreadPoolExecutor(), 60_000)))
+    pool, stopping = ThreadPoolExecutor(), asyncio.Event()
+    client = ServiceBusClient.from_connection_string(environment["ServiceBus"], retry_total=0)
+    loops: list[Coroutine[Any, Any, None]] = []
+    for function in host.functions:
+        invoker = Invoker(function, pool, WEFT.function_timeout_ms)
+        if isinstance(function.binding, QueueBinding):
+            limit = WEFT.max_message_batch_size if function.binding.many else SINGLES
+            loops.append(BusListener(invoker, function.binding, client, limit).run(stopping))
+        elif isinstance(function.binding, TimerBinding):
+            loops.append(_tick(invoker, stopping))
+    running = [asyncio.create_task(loop) for loop in loops]
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     try:
-        return await run(host, on_ready=_say)
+        await host.start()
+        sys.stdout.write(host.url + "\n")
+        sys.stdout.flush()
+        await stopping.wait()
+        await asyncio.gather(*running)
     finally:
-        ticking.cancel()
-        await receiver.close()
+        await client.close()
+        await host.stop()
 
 
-async def _tick(sweeper: Invoker) -> None:
-    while True:
+async def _tick(timer: Invoker, stopping: asyncio.Event) -> None:
+    while not stopping.is_set():
         await asyncio.sleep(TICK_S)
-        await sweeper(TimerRequest(past_due=False, schedule_status={}, schedule={}))
+        await timer(TimerRequest(past_due=False, schedule_status={}, schedule={}))
 
 
-def _say(url: str) -> None:
-    sys.stdout.write(url + "\n")
-    sys.stdout.flush()
+class Unused:
+    """The embedded host's broker: its queue listeners are not started."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nothing may use the broker: {name}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--hang-after", type=int)
-    raise SystemExit(asyncio.run(main(parser.parse_args().hang_after)))
+    asyncio.run(main(parser.parse_args().hang_after))
