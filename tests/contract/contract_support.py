@@ -21,6 +21,7 @@ from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
 from tests.wire import tls
 from tests.wire.blob.server import BlobServer
+from tests.wire.cosmos.opening import cosmos_store
 from tests.wire.http_service import StaticCredential
 from tests.wire.keyvault.server import KeyVaultServer
 
@@ -117,7 +118,7 @@ async def wire_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secr
         await secrets.close()
 
 
-STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
+STORES: dict[str, OpenStore] = {"sqlite": sqlite_store, "cosmos": cosmos_store}
 BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
 PAYLOADS: dict[str, OpenPayloads] = {"files": file_payloads, "blob": wire_payloads}
 SECRETS: dict[str, OpenSecrets] = {"environment": env_secrets, "keyvault": wire_secrets}
