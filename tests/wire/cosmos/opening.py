@@ -30,7 +30,7 @@ from azure.cosmos import PartitionKey
 from azure.cosmos.aio import CosmosClient
 from azure.identity.aio import DefaultAzureCredential
 
-from orchestrator.adapters.azure.cosmos_containers import definition
+from orchestrator.adapters.azure.cosmos_containers import definition, definitions
 from orchestrator.adapters.azure.cosmos_store import CosmosStore
 from orchestrator.domain.topology import CATALOG, CONTAINERS, CONTROL, EXECUTIONS
 from tests.wire.cosmos.server import CosmosServer
@@ -66,6 +66,23 @@ async def cosmos_store(folder: Path, clock: Any) -> AsyncIterator[CosmosStore]:
         await store.open()
         try:
             yield store
+        finally:
+            await store.close()
+
+
+@asynccontextmanager
+async def wire_store(
+    account: Account | None = None, **options: Any
+) -> AsyncIterator[tuple[CosmosServer, CosmosStore]]:
+    """A server with all our containers, and an open store on it; `options` are the store's."""
+    if account is None:
+        account = Account()
+        account.create(DATABASE, *definitions())
+    async with CosmosServer(account) as server:
+        store = CosmosStore(server.endpoint, DATABASE, KEY, **options)
+        await store.open()
+        try:
+            yield server, store
         finally:
             await store.close()
 

@@ -49,7 +49,7 @@ class Select:
         """Ordered rows; those without an order property are left out, as an index would."""
         rows = [row for row in rows if all(name in row for name, _ in self.order)]
         for name, descending in reversed(self.order):
-            rows.sort(key=lambda row: _rank(row[name]), reverse=descending)  # noqa: B023
+            rows.sort(key=lambda row: _rank(row[name]), reverse=descending)
         return rows
 
 
