@@ -9,10 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
-
-from jsonschema import Draft202012Validator
 
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.effects import Outgoing
@@ -25,6 +22,7 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.events import ExecutionAccepted
 from orchestrator.domain.evolve import accepted
+from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.messages import Message, MessageType
@@ -40,7 +38,6 @@ from orchestrator.ports import Conflict, Create
 MAX_TAGS = 20
 MAX_TAG_CHARS = 256
 _TAG_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-MAX_SCHEMA_FAULTS = 100
 
 
 async def start(
@@ -234,13 +231,7 @@ def _check_input(workflow: Workflow, input: Json) -> None:
     """Validate against the definition's schema. Remote references were refused at publish."""
     if workflow.input_schema is None:
         return
-    validator = Draft202012Validator(workflow.input_schema)
-    faults: list[ErrorDetail] = []
-    for fault in validator.iter_errors(input):
-        path = reduce(child_path, fault.absolute_path, "$.input")
-        faults.append(ErrorDetail(path, fault.message[:500], str(fault.validator).upper()))
-        if len(faults) == MAX_SCHEMA_FAULTS:
-            break
+    faults = check_value(workflow.input_schema, input, "$.input")
     if faults:
         raise InvalidError(
             f"the input does not fit the schema of workflow {workflow.name!r}",

@@ -14,7 +14,7 @@ from orchestrator.adapters.document_rules import container_spec
 from orchestrator.adapters.local.sqlite_query import compile_query
 from orchestrator.adapters.local.sqlite_schema import statements
 from orchestrator.adapters.local.sqlite_store import PURGE_EVERY_MS, SqliteStore
-from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.topology import EXECUTIONS, ContainerSpec
 from orchestrator.ports import BadCursor, Create, NotFound, Query, Unavailable, Where
 
 E1 = (TENANT, "e1")
@@ -91,6 +91,18 @@ async def test_hot_queries_search_an_index_and_sort_nothing(
     assert "SCAN" not in found
     assert "B-TREE" not in found
     await store.query(EXECUTIONS, query)
+
+
+async def test_prefixes_of_other_keys_than_tenants_are_exact_and_use_an_index(
+    store: SqliteStore, path: Path
+) -> None:
+    for tenant, execution in (("t", "e"), ("t", "f"), ("t2", "e"), ("te", "e"), ("s", "t")):
+        body = doc(execution, f"{tenant}:{execution}", tenant=tenant)
+        await store.create(EXECUTIONS, (tenant, execution), body)
+    spec = ContainerSpec(name=EXECUTIONS, partition=("region", "executionId"))
+    sql, values = compile_query(spec, Query(partition=("t",)), 0)
+    assert [id for id, _, _ in store._select(sql, values)] == ["t:e", "t:f"]
+    assert "SEARCH docs_executions USING INDEX docs_executions_key (" in plan(path, sql, values)
 
 
 async def test_point_statements_and_the_change_feed_search_an_index(

@@ -187,6 +187,9 @@ class FakeActivities:
         """None here."""
         return 0
 
+    async def close(self) -> None:
+        """Nothing to release."""
+
 
 class World:
     """One engine and its surroundings. `open` before use, `close` after."""
@@ -200,7 +203,8 @@ class World:
         wrap_store: Callable[[DocumentStore], DocumentStore] | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock)
+        # Commits in the loop, not in a thread: the order of things must be the same in every run.
+        self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock, inline_commit_s=1e9)
         self.transport = MemoryTransport()
         self.payloads = MemoryPayloads()
         self.secrets = DictSecrets()

@@ -18,7 +18,9 @@ from orchestrator.adapters.local.sqlite_schema import ALIVE, COLUMN_OF
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Partition, Query, Where
 
-_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_FIELD: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]{1,256}')
+"""Names that fit between the quotes of a JSON path, which knows no escapes. The path is a parameter
+too, so this is about finding the property, not about safety."""
 _OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -100,9 +102,13 @@ def _expression(field: str) -> tuple[str, list[Any]]:
     column = COLUMN_OF.get(field)
     if column is not None:
         return column, []
-    if not _FIELD.match(field):
+    return "json_extract(body, ?)", [_path(field)]
+
+
+def _path(field: str) -> str:
+    if not _FIELD.fullmatch(field):
         raise BadDocument(f"not a property that can be queried: {field!r:.80}")
-    return "json_extract(body, ?)", [f'$."{field}"']
+    return f'$."{field}"'
 
 
 def _check_value(value: object) -> None:
@@ -122,9 +128,7 @@ def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
     if where.op not in _OPERATORS:
         raise BadDocument(f"no such comparison: {where.op!r:.80}")
     if isinstance(where.value, bool):
-        if not _FIELD.match(where.field):
-            raise BadDocument(f"not a property that can be queried: {where.field!r:.80}")
-        path = f'$."{where.field}"'
+        path = _path(where.field)
         terms.append(
             f"json_type(body, ?) IN ('true', 'false') AND json_extract(body, ?) {where.op} ?"
         )

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from client import Client
-from conftest import make_client
+from http_client import Client
+from http_support import make_client
 
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.topology import EXECUTIONS
@@ -71,6 +71,9 @@ class Fakes:
 
     async def run(self, call: ActivityCall) -> Any:
         raise AssertionError("nothing runs here")
+
+    async def close(self) -> None:
+        pass
 
     def stuck(self) -> int:
         return 0
