@@ -43,6 +43,7 @@ class Meter:
     throttled: Counter[str] = field(default_factory=Counter[str])  # answers 429 or 449, batches too
     foreign_rows: int = 0  # rows of another partition that a query returned, and nobody saw
     on_charge: OnCharge | None = None
+    on_foreign_row: Callable[[], None] | None = None
 
     def charged(self, name: str, units: float) -> None:
         """Note one answer."""
@@ -50,6 +51,12 @@ class Meter:
         self.charges[name] = self.charges.get(name, 0.0) + units
         if self.on_charge is not None:
             self.on_charge(name, units)
+
+    def foreign_row(self) -> None:
+        """Note a row that was left out."""
+        self.foreign_rows += 1
+        if self.on_foreign_row is not None:
+            self.on_foreign_row()
 
 
 class MeteredTransport(AioHttpTransport):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<path>c\[\"[A-Za-z_][A-Za-z0-9_:.\-]*\"\])|(?P<parameter>@[a-z][a-z0-9]*)"
+    r"\s*(?:(?P<path>c\[\"[^\"\\]+\"\])|(?P<parameter>@[a-z][a-z0-9]*)"
     r"|(?P<op><=|>=|=|<|>)|(?P<word>[A-Za-z_]+|\*)|(?P<mark>[(),]))"
 )
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
