@@ -18,14 +18,14 @@ from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
 from orchestrator.domain.events import Event, TaskFailed, TasksRequeued
-from orchestrator.domain.failure import Failure
+from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, outbox
+from orchestrator.engine import claimcheck, documents, letters, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -41,6 +41,10 @@ from orchestrator.ports import (
 
 FAILURE_TEXT_BYTES = 256 * 1024
 SEE_TASK = "see the task"
+LETTERS_PER_BATCH = 5
+"""Dead letters written with the commit itself. Of the very many that one decision can cause the
+rest is written before it: a decision that then loses its race leaves letters that say what was so
+nearly true, and an action on one is refused."""
 
 
 class Outdated(Exception):
@@ -53,7 +57,8 @@ async def commit(
     """Store `decision`; the new aggregate, and the outbox documents to send.
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
-    await _write_side_documents(engine, aggregate, decision)
+    dead = _dead_letters(aggregate, decision, now)
+    await _write_side_documents(engine, aggregate, decision, dead[LETTERS_PER_BATCH:])
     decision = await _offload_output(engine, aggregate, decision)
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
@@ -75,6 +80,7 @@ async def commit(
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
+    operations += [Upsert(doc) for doc in dead[:LETTERS_PER_BATCH]]
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
     done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])
@@ -195,9 +201,22 @@ async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decisi
     return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
 
 
-async def _write_side_documents(engine: Engine, aggregate: Aggregate, decision: Decision) -> None:
+def _dead_letters(aggregate: Aggregate, decision: Decision, now: int) -> list[dict[str, Any]]:
+    """Of tasks that failed without a worker. A map that failed with its items has none of its own:
+    its items have."""
+    seq = aggregate.state.seq + 1
+    return [
+        letters.of_decision(aggregate, aggregate.workflow.tasks[task].id, failure, seq, now)
+        for task, failure in decision.failures.items()
+        if failure.type != FailureType.MAP_ITEM_FAILED
+    ]
+
+
+async def _write_side_documents(
+    engine: Engine, aggregate: Aggregate, decision: Decision, dead: Sequence[dict[str, Any]]
+) -> None:
     partition, tasks = aggregate.partition, aggregate.workflow.tasks
-    docs: list[dict[str, Any]] = []
+    docs = list(dead)
     now = engine.clock.now()
     for position, items in decision.items.items():
         docs += await _item_documents(engine, partition, tasks[position].id, items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.state import ExecutionState
@@ -118,22 +119,27 @@ def task_details(
         "item": item,
         "timeout_ms": ran.timeout_ms,
         "retry": _retry(ran),
-        "attempts": [
-            AttemptView(
-                attempt=entry["attempt"],
-                worker=entry["worker"],
-                started_at=entry["startedAt"],
-                ended_at=entry.get("endedAt"),
-                error=failure(entry.get("error")),
-            )
-            for entry in (doc or {}).get("attempts", ())
-        ],
+        "attempts": attempts((doc or {}).get("attempts", ())),
         "lease": LeaseView(
             worker=held["worker"], expires_at=held["until"], heartbeat_at=held["beatAt"]
         )
         if held
         else None,
     }
+
+
+def attempts(entries: Sequence[dict[str, Any]]) -> list[AttemptView]:
+    """Stored attempts."""
+    return [
+        AttemptView(
+            attempt=entry["attempt"],
+            worker=entry["worker"],
+            started_at=entry["startedAt"],
+            ended_at=entry.get("endedAt"),
+            error=failure(entry.get("error")),
+        )
+        for entry in entries
+    ]
 
 
 def _inner(spec: TaskSpec) -> TaskSpec:

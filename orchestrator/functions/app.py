@@ -11,6 +11,7 @@ import azure.functions as func
 from orchestrator.functions import (
     change_feed,
     http_control,
+    http_deadletters,
     http_executions,
     http_operations,
     http_workflows,
@@ -28,6 +29,7 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         http_workflows,
         http_executions,
         http_control,
+        http_deadletters,
         http_operations,
         queue_orchestration,
         queue_tasks,

@@ -117,6 +117,16 @@ class Client:
         path = f"/v1/executions/{_segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
 
+    # --- dead letters -----------------------------------------------------------------------------
+
+    def dead_letters(self, filters: Mapping[str, str], *, limit: int) -> dict[str, Any]:
+        """At most `limit` dead letters, newest first, as one page."""
+        return self._collect("/v1/deadletters", filters, limit)
+
+    def dead_letter(self, id: str) -> dict[str, Any]:
+        """One dead letter."""
+        return self._call("GET", f"/v1/deadletters/{_segment(id, 'dead letter id')}")
+
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _collect(self, path: str, filters: Mapping[str, str], limit: int | None) -> dict[str, Any]:
