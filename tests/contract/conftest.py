@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from contract_support import BROKERS, PAYLOADS, STORES, Broker, ManualClock, OpenStore
 
 from orchestrator.ports import DocumentStore, PayloadStore
+from tests.wire.cosmos.opening import delete_databases
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_accounts_left_clean() -> Iterator[None]:
+    yield
+    delete_databases()
 
 
 @pytest.fixture
