@@ -26,7 +26,9 @@ from tests.wire.http_service import StaticCredential
 from tests.wire.keyvault.server import KeyVaultServer
 
 TENANT = "t"
-START = 1_800_000_000_000  # epoch ms of the tests' clock
+START = 4_000_000_000_000
+"""Epoch ms of the tests' clock: in 2096, because SDKs compare times on the wire with the machine's
+clock and refuse to settle a message whose lock has ended by that."""
 
 
 class ManualClock:
