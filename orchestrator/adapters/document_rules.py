@@ -88,7 +88,8 @@ def encode_body(spec: ContainerSpec, partition: Partition, body: dict[str, Any])
     if not is_storable_id(id):
         raise BadDocument(
             f"id must be text of 1 to {MAX_ID_BYTES} bytes without "
-            f"{' '.join(FORBIDDEN_ID_CHARACTERS)}, U+0000, line ends or a last space, got {id!r:.80}"
+            f"{' '.join(FORBIDDEN_ID_CHARACTERS)}, U+0000, tabs, line ends or a last space, "
+            f"got {id!r:.80}"
         )
     for name, value in zip(spec.partition, partition, strict=True):
         if body.get(name) != value:

@@ -49,7 +49,7 @@ def definition(spec: ContainerSpec, *, ordered: tuple[str, ...] = ()) -> dict[st
         included, excluded = ["/*"], ['/"_etag"/?']
     else:
         wanted = dict.fromkeys((*spec.partition, *index.only, *orders))
-        included = [f"/{name}/?" for name in wanted if name != "id"]
+        included = [f"{_path(name)}/?" for name in wanted if name != "id"]
         excluded = ["/*"]
     return {
         "id": spec.name,
@@ -66,11 +66,15 @@ def definition(spec: ContainerSpec, *, ordered: tuple[str, ...] = ()) -> dict[st
             "excludedPaths": [{"path": path} for path in excluded],
             "compositeIndexes": [
                 # Serves descending lists too: both properties then run backwards.
-                [{"path": f"/{name}", "order": "ascending"}, {"path": "/id", "order": "ascending"}]
+                [{"path": _path(name), "order": "ascending"}, {"path": "/id", "order": "ascending"}]
                 for name in orders
             ],
         },
     }
+
+
+def _path(name: str) -> str:
+    return f"/{name}" if name.isidentifier() and name.isascii() else f'/"{name}"'
 
 
 def definitions() -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from orchestrator.adapters.document_rules import MAX_INT, check_partition
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Document, Query, Where
 
-_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z0-9_.-]{1,64})?\Z")
-"""A property, or one with a free last part (`tag:cost-centre`). Nothing that ends a quoted name."""
+_FIELD: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]{1,256}')
+"""Property names may hold anything (`tag:cost-centre`) but what ends or escapes a quoted name."""
 _OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
 _SYSTEM: Final = frozenset({"_rid", "_self", "_etag", "_ts", "_attachments", "_lsn", "_metadata"})
 
@@ -102,7 +102,7 @@ def _known_kind(query: Query) -> type | None:
 
 
 def _path(field: str) -> str:
-    if not _FIELD.match(field):
+    if not _FIELD.fullmatch(field):
         raise BadDocument(f"not a property that can be queried: {field!r:.80}")
     return f'c["{field}"]'
 

@@ -109,7 +109,7 @@ async def _rows(
 
 
 def _foreign_row(connection: Connection, spec: ContainerSpec) -> None:
-    connection.meter.foreign_rows += 1
+    connection.meter.foreign_row()
     log.error(
         "a query returned a row of another partition, which was left out",
         extra={"action": "store.foreign_row", "container": spec.name},

@@ -17,7 +17,7 @@ sees its own writes, and may see another process's late. Where that could matter
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -67,12 +67,14 @@ class CosmosStore:
         throttle_budget_ms: int = THROTTLE_BUDGET_MS,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         on_charge: OnCharge | None = None,
+        on_foreign_row: Callable[[], None] | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`credential`: a token credential, which stays the caller's to close, or an account key
         (emulator). `throttle_budget_ms`: how long one request waits for a busy service, before
-        `Throttled`. `on_charge(operation, request units)` is called for every answer."""
-        self.meter = Meter(on_charge=on_charge)
+        `Throttled`. `on_charge(operation, request units)` is called for every answer,
+        `on_foreign_row()` for every row of another partition, which nobody gets to see."""
+        self.meter = Meter(on_charge=on_charge, on_foreign_row=on_foreign_row)
         self._connection = Connection(
             endpoint,
             database,

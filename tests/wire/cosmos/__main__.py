@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import sys
 
 from orchestrator.adapters.azure.cosmos_containers import definitions
 from tests.wire.cosmos import CosmosServer
@@ -16,7 +18,8 @@ from tests.wire.cosmos import CosmosServer
 async def _run(port: int, database: str) -> None:
     async with CosmosServer(port=port) as server:
         server.account.create(database, *definitions())
-        print(server.endpoint, flush=True)
+        sys.stdout.write(f"{server.endpoint}\n")
+        sys.stdout.flush()
         await asyncio.Event().wait()
 
 
@@ -26,10 +29,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8081)
     parser.add_argument("--database", default="weft")
     options = parser.parse_args()
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(options.port, options.database))
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ class Documents:
         if tuple(body.get(name) for name in self._paths) != partition:
             raise Refused(
                 400,
-                "PartitionKey extracted from document doesn't match the one specified in the header",
+                "PartitionKey extracted from document doesn't match the one in the header",
                 sub_status=1001,
             )
         raw = orjson.dumps(body)

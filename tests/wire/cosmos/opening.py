@@ -16,7 +16,6 @@ Each folder of a test then becomes a database `weft-contract-…`, created with 
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import hashlib
 import os
@@ -25,12 +24,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import azure.cosmos
+import azure.identity
 import pytest
 from azure.cosmos import PartitionKey
 from azure.cosmos.aio import CosmosClient
 from azure.identity.aio import DefaultAzureCredential
 
-from orchestrator.adapters.azure.cosmos_containers import definition
+from orchestrator.adapters.azure.cosmos_containers import definition, definitions
 from orchestrator.adapters.azure.cosmos_store import CosmosStore
 from orchestrator.domain.topology import CATALOG, CONTAINERS, CONTROL, EXECUTIONS
 from tests.wire.cosmos.server import CosmosServer
@@ -40,7 +41,9 @@ DATABASE = "weft"
 KEY = "a2V5"  # the server checks no signatures; the SDK wants base64
 
 _USED = (EXECUTIONS, CATALOG, CONTROL)
-_ORDERED = {EXECUTIONS: ("n",), CATALOG: ("n",)}  # beside our own: what the suite orders by
+_NAMES = ("tag:region", "tag:app.kubernetes.io-name", "a.b", "é ü", "x') OR ('1' = '1", "$", "[0]")
+_ORDERED = {EXECUTIONS: ("n", *_NAMES), CATALOG: ("n",)}
+"""What the suite orders by, beside our own."""
 _last: dict[Path, Account] = {}  # the data of the test that runs
 _databases: set[str] = set()  # to delete from a real account
 
@@ -71,6 +74,23 @@ async def cosmos_store(folder: Path, clock: Any) -> AsyncIterator[CosmosStore]:
 
 
 @asynccontextmanager
+async def wire_store(
+    account: Account | None = None, **options: Any
+) -> AsyncIterator[tuple[CosmosServer, CosmosStore]]:
+    """A server with all our containers, and an open store on it; `options` are the store's."""
+    if account is None:
+        account = Account()
+        account.create(DATABASE, *definitions())
+    async with CosmosServer(account) as server:
+        store = CosmosStore(server.endpoint, DATABASE, KEY, **options)
+        await store.open()
+        try:
+            yield server, store
+        finally:
+            await store.close()
+
+
+@asynccontextmanager
 async def _real_store(endpoint: str, folder: Path, clock: Any) -> AsyncIterator[CosmosStore]:
     clock.advance = lambda **_: pytest.skip("time cannot be moved in a real account")
     database = f"weft-contract-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
@@ -78,7 +98,7 @@ async def _real_store(endpoint: str, folder: Path, clock: Any) -> AsyncIterator[
     try:
         if database not in _databases:
             if not _databases:
-                atexit.register(lambda: asyncio.run(_delete_databases(endpoint)))
+                atexit.register(_delete_databases, endpoint)
             _databases.add(database)
             await _provision(endpoint, credential, database)
         store = CosmosStore(endpoint, database, credential)
@@ -110,10 +130,9 @@ async def _provision(endpoint: str, credential: Any, database: str) -> None:
             )
 
 
-async def _delete_databases(endpoint: str) -> None:
-    credential = _credential()
-    async with CosmosClient(endpoint, credential) as client:
+def _delete_databases(endpoint: str) -> None:
+    """At the end of the process, when no event loop runs any more."""
+    credential = os.environ.get("WEFT_TEST_COSMOS_KEY") or azure.identity.DefaultAzureCredential()
+    with azure.cosmos.CosmosClient(endpoint, credential) as client:
         for database in _databases:
-            await client.delete_database(database)
-    if not isinstance(credential, str):
-        await credential.close()
+            client.delete_database(database)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<path>c\[\"[A-Za-z_][A-Za-z0-9_:.\-]*\"\])|(?P<parameter>@[a-z][a-z0-9]*)"
+    r"\s*(?:(?P<path>c\[\"[^\"\\]+\"\])|(?P<parameter>@[a-z][a-z0-9]*)"
     r"|(?P<op><=|>=|=|<|>)|(?P<word>[A-Za-z_]+|\*)|(?P<mark>[(),]))"
 )
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -49,7 +49,7 @@ class Select:
         """Ordered rows; those without an order property are left out, as an index would."""
         rows = [row for row in rows if all(name in row for name, _ in self.order)]
         for name, descending in reversed(self.order):
-            rows.sort(key=lambda row: _rank(row[name]), reverse=descending)  # noqa: B023
+            rows.sort(key=lambda row: _rank(row[name]), reverse=descending)
         return rows
 
 

@@ -31,7 +31,7 @@ class Container:
         policy = definition.get("indexingPolicy") or {}
         self._included = {one["path"] for one in policy.get("includedPaths", [{"path": "/*"}])}
         self._composites = {
-            tuple((part["path"].removeprefix("/"), part.get("order", "ascending")) for part in one)
+            tuple((part["path"][1:].strip('"'), part.get("order", "ascending")) for part in one)
             for one in policy.get("compositeIndexes", [])
         }
         self.documents = Documents(
