@@ -106,7 +106,7 @@ async def test_unknown_containers_are_refused(store: DocumentStore) -> None:
         b"bytes",
         {1: "x"},
         {1, 2},
-        object(),
+        pytest.param(object(), id="object"),
         uuid.UUID(int=1),
         datetime.datetime(2027, 1, 1),
         [{"deep": [math.nan]}],

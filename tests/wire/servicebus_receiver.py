@@ -54,7 +54,9 @@ class ServiceBusReceiverAdapter:
     def __init__(
         self, connection_string: str, counts: Callable[[str], QueueCounts] | None = None
     ) -> None:
-        self._client = ServiceBusClient.from_connection_string(connection_string, retry_total=0)
+        self._client = ServiceBusClient.from_connection_string(
+            connection_string, retry_total=2, retry_backoff_factor=0.01
+        )
         self._counts = counts
         self._receivers: dict[str, ServiceBusReceiver] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -149,15 +151,10 @@ class ServiceBusReceiverAdapter:
         self._held.clear()
         self._left.clear()
 
-    async def drop_links(self) -> None:
-        """Close all receivers, as after a lost connection; new ones are opened on demand."""
-        receivers, self._receivers = list(self._receivers.values()), {}
-        with contextlib.suppress(ServiceBusError):
-            await asyncio.gather(*(receiver.close() for receiver in receivers))
-
     async def close(self) -> None:
         """Close all links."""
-        await self.drop_links()
+        with contextlib.suppress(ServiceBusError):
+            await asyncio.gather(*(receiver.close() for receiver in self._receivers.values()))
         await self._client.close()
 
     def _receiver(self, queue: str) -> ServiceBusReceiver:

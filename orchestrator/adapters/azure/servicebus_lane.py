@@ -152,11 +152,23 @@ class Lane:
             self._discard()
         if self._sender is None:
             self._sender = self.open_sender()
-            async with asyncio.timeout(self.limits.open):
-                await self._sender.create_message_batch()  # opens the link
-            self._socket = _socket_of(self._sender)
+            await self._open(self._sender)
             self._used_at = time.monotonic()
         return self._sender
+
+    async def _open(self, sender: ServiceBusSender) -> None:
+        opening = asyncio.ensure_future(sender.create_message_batch())
+        try:
+            await asyncio.wait([opening], timeout=self.limits.open)
+        finally:
+            # Before the SDK is cancelled: its cleaning up forgets the socket without closing it.
+            self._socket = _socket_of(sender)
+            if not opening.done():
+                opening.cancel()
+                await asyncio.wait([opening])
+        if opening.cancelled():
+            raise TimeoutError
+        await opening
 
     def _discard(self) -> None:
         """Close the link beside the work: on a dead connection that can take its time."""
@@ -175,6 +187,7 @@ def _settle(parcels: Sequence[_Parcel], failure: TransportError | None) -> None:
                 parcel.done.set_result(None)
             else:
                 parcel.done.set_exception(failure)
+                parcel.done.exception()  # seen: its caller may be giving up this very moment
 
 
 async def _pack(

@@ -22,7 +22,7 @@ from orchestrator.domain.topology import DEAD_LETTER_SUFFIX, QUEUES, QueueSpec
 from orchestrator.ports import QueueCounts
 from tests.wire.servicebus.faults import Counters, Faults
 from tests.wire.servicebus.links import Links
-from tests.wire.servicebus.queues import Queue, build
+from tests.wire.servicebus.queues import Queue, Stored, build
 
 IDLE_MS = 10 * 60_000  # documented: the service detaches links that nobody used for ten minutes
 TICK_S = 0.02  # how soon the passing of time is noticed
@@ -111,6 +111,19 @@ class ServiceBusBroker:
 
         return self.call(work)
 
+    def messages(self, queue: str) -> list[Stored]:
+        """Copies of the messages in a queue, by sequence number, whatever their state."""
+        return self.call(lambda: [copy.copy(one) for one in self._queues[queue].messages()])
+
+    def tick(self) -> int:
+        """Notice now what time has done; how many links to queues are open afterwards."""
+
+        def work() -> int:
+            self.look()
+            return sum(info.entity for info in self._links.attached.values())
+
+        return self.call(work)
+
     def operations(self) -> dict[str, int]:
         """A copy of the counters of operations."""
         return self.call(lambda: dict(self.counters.operations))
@@ -125,13 +138,13 @@ class ServiceBusBroker:
 
     # --- orders from `Faults` (in the broker's thread) --------------------------------------------
 
-    def detach_links(self, idle_ms: int) -> int:
+    def detach_links(self, publishers_only: bool) -> int:
         """See `Faults.detach`."""
-        return self._links.detach(idle_ms)
+        return self._links.detach(0, publishers_only)
 
-    def drop_connections(self, abrupt: bool) -> int:
+    def drop_connections(self, abrupt: bool, publishers_only: bool) -> int:
         """See `Faults.disconnect`."""
-        return self._links.drop(abrupt)
+        return self._links.drop(abrupt, publishers_only)
 
     def lose_locks(self, queue: str) -> int:
         """See `Faults.lose_locks`."""
@@ -145,6 +158,12 @@ class ServiceBusBroker:
             again.deliveries = 0
             self._queues[queue].put(again, self.now())
         return len(messages)
+
+    def look(self) -> None:
+        """What every tick does, in the broker's thread."""
+        if self.idle_ms is not None:
+            self._links.detach(self.idle_ms)
+        self._links.pump()
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -192,9 +211,7 @@ class _Main(MessagingHandler):
     def on_timer_task(self, event: Any) -> None:
         if self._stopped:
             return
-        if self._broker.idle_ms is not None:
-            self._links.detach(self._broker.idle_ms)
-        self._links.pump()
+        self._broker.look()
         event.container.schedule(TICK_S, self)
 
     def stop(self) -> None:

@@ -21,8 +21,8 @@ class Broker(Protocol):
     """What the methods of `Faults` need of the broker."""
 
     def call(self, work: Callable[[], Any]) -> Any: ...
-    def detach_links(self, idle_ms: int) -> int: ...
-    def drop_connections(self, abrupt: bool) -> int: ...
+    def detach_links(self, publishers_only: bool) -> int: ...
+    def drop_connections(self, abrupt: bool, publishers_only: bool) -> int: ...
     def lose_locks(self, queue: str) -> int: ...
     def deliver_again(self, queue: str) -> int: ...
 
@@ -51,14 +51,15 @@ class Faults:
         self.condition = SERVER_BUSY
         self.disconnect_on_send = ""
 
-    def detach(self, idle_ms: int = 0) -> int:
-        """Detach every link to a queue that was idle for so long, as the service does after ten
-        minutes; how many."""
-        return self.broker.call(lambda: self.broker.detach_links(idle_ms))
+    def detach(self, *, publishers_only: bool = False) -> int:
+        """Detach every link to a queue, as the service does with idle ones after ten minutes; how
+        many. `publishers_only`: leave those of receivers."""
+        return self.broker.call(lambda: self.broker.detach_links(publishers_only))
 
-    def disconnect(self, *, abrupt: bool = True) -> int:
-        """Drop all connections, without (`abrupt`) or with a Close frame; how many."""
-        return self.broker.call(lambda: self.broker.drop_connections(abrupt))
+    def disconnect(self, *, abrupt: bool = True, publishers_only: bool = False) -> int:
+        """Drop all connections, without (`abrupt`) or with a Close frame; how many.
+        `publishers_only`: leave those that only receive."""
+        return self.broker.call(lambda: self.broker.drop_connections(abrupt, publishers_only))
 
     def lose_locks(self, queue: str) -> int:
         """End all locks of a queue before their time; how many. The messages come again."""

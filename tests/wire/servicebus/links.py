@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from proton import Condition, Delivery, Endpoint, Link, Message, symbol
+from proton import Delivery, Endpoint, Link, Message
 from proton.handlers import MessagingHandler
 
+from tests.wire.servicebus.dispositions import condition, reject, settle, store
 from tests.wire.servicebus.faults import CONNECTION_FORCED, DETACH_FORCED, Counters, Faults
-from tests.wire.servicebus.management import LOCK_LOST, manage, put_token
-from tests.wire.servicebus.queues import LockLost, Queue
-from tests.wire.servicebus.wireformat import delivery_of, messages_in
+from tests.wire.servicebus.management import manage, put_token
+from tests.wire.servicebus.queues import Queue
+from tests.wire.servicebus.wireformat import delivery_of
 
 MAX_MESSAGE_BYTES = 262_144  # Standard tier
 CREDIT = 1_000
@@ -93,9 +94,15 @@ class Links(MessagingHandler):
         for link in [link for link in self.attached if link.connection == connection]:
             del self.attached[link]
 
-    def drop(self, abrupt: bool) -> int:
+    def drop(self, abrupt: bool, publishers_only: bool = False) -> int:
         """Close all connections; how many."""
-        dropped, self.connections = self.connections, []
+        publishing = [
+            info.link.connection
+            for info in self.attached.values()
+            if info.entity and info.link.is_receiver
+        ]
+        dropped = [one for one in self.connections if not publishers_only or one in publishing]
+        self.connections = [one for one in self.connections if one not in dropped]
         for connection in dropped:
             self._drop(connection, abrupt)
         return len(dropped)
@@ -116,12 +123,14 @@ class Links(MessagingHandler):
             transport._selectable = None
             selectable.update()
 
-    def detach(self, idle_ms: int) -> int:
-        """Detach links to queues that have been idle for so long; how many."""
+    def detach(self, idle_ms: int, publishers_only: bool = False) -> int:
+        """Detach links to queues that have been idle for so long (0: all); how many."""
         idle = [
             info
             for info in self.attached.values()
-            if info.entity and self.now() - info.used_at >= idle_ms
+            if info.entity
+            and (info.link.is_receiver or not publishers_only)
+            and (idle_ms <= 0 or self.now() - info.used_at >= idle_ms)
         ]
         for info in idle:
             role = "publisher" if info.link.is_receiver else "consumer"
@@ -177,7 +186,7 @@ class Links(MessagingHandler):
             return
         if link.is_sender:
             if info.queue is not None and info.entity and delivery.updated:
-                self._settle(delivery, info.queue)
+                settle(delivery, info.queue, self.now(), self.counters)
                 info.used_at = self.now()
             elif delivery.settled or delivery.updated:
                 delivery.settle()
@@ -203,20 +212,14 @@ class Links(MessagingHandler):
             return
         if len(raw) > MAX_MESSAGE_BYTES:
             text = f"size:{len(raw)} bytes exceeds the limit ({MAX_MESSAGE_BYTES} bytes)"
-            _reject(delivery, "amqp:link:message-size-exceeded", text)
+            reject(delivery, "amqp:link:message-size-exceeded", text)
             return
         if faults.reject_sends > 0:
             faults.reject_sends -= 1
-            _reject(delivery, faults.condition, "rejected on demand")
+            reject(delivery, faults.condition, "rejected on demand")
             return
         assert info.queue is not None
-        for message in messages_in(raw):
-            counters.operations["messages"] += 1
-            later = message.due_at is not None and message.due_at > now
-            if info.queue.accept(message, now) is None:
-                counters.operations["duplicates"] += 1
-            elif later:
-                counters.operations["scheduled"] += 1
+        store(raw, info.queue, now, counters)
         if disconnect == "after":
             self._drop(delivery.connection, abrupt=True)
         elif faults.ignore_sends > 0:
@@ -224,35 +227,6 @@ class Links(MessagingHandler):
         else:
             delivery.update(Delivery.ACCEPTED)
             delivery.settle()
-
-    def _settle(self, delivery: Delivery, queue: Queue) -> None:
-        state, token, now = delivery.remote_state, delivery.tag, self.now()
-        try:
-            if state == Delivery.ACCEPTED:
-                queue.complete(token, now)
-                done = "completed"
-            elif state == Delivery.REJECTED:
-                given = delivery.remote.condition
-                details = (given.info if given else None) or {}
-                named = {str(name): value for name, value in details.items()}
-                reason = named.get("DeadLetterReason") or ""
-                description = named.get("DeadLetterErrorDescription") or ""
-                queue.dead_letter(token, str(reason), str(description), now)
-                done = "deadLettered"
-            elif state == Delivery.MODIFIED:
-                queue.abandon(token, now)
-                delivery.local.failed = True
-                done = "abandoned"
-            else:
-                queue.release(token, now)
-                done = "released"
-            self.counters.operations[done] += 1
-            delivery.update(state)
-        except LockLost:
-            self.counters.operations["lockLost"] += 1
-            delivery.local.condition = condition(LOCK_LOST, "The lock supplied is invalid.")
-            delivery.update(Delivery.REJECTED)
-        delivery.settle()
 
     def _requested(self, delivery: Delivery, info: Attached, raw: bytes) -> None:
         request = Message()
@@ -290,21 +264,9 @@ class _Later:
         self._work()
 
 
-def condition(name: str, text: str) -> Condition:
-    """An AMQP error. All three fields, as the service sends them: the SDK reads the third without
-    looking whether it is there, and proton leaves out what is empty at the end."""
-    return Condition(name, text, {symbol("tracking"): "test"})
-
-
 def _close(link: Link) -> None:
     if link.state & Endpoint.LOCAL_ACTIVE:
         link.close()
-
-
-def _reject(delivery: Delivery, name: str, text: str) -> None:
-    delivery.local.condition = condition(name, text)
-    delivery.update(Delivery.REJECTED)
-    delivery.settle()
 
 
 def _entity(address: str) -> str:

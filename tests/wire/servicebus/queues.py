@@ -57,13 +57,19 @@ class Queue:
     """A queue; `dead` is its dead-letter queue, None if it is one itself."""
 
     def __init__(
-        self, name: str, spec: QueueSpec, numbers: Iterator[int], dead: Queue | None
+        self,
+        name: str,
+        spec: QueueSpec,
+        dead: Queue | None,
+        numbers: Iterator[int],
+        tokens: Iterator[int],
     ) -> None:
+        """`numbers`: sequence numbers; `tokens`: lock tokens, unique in the whole namespace."""
         self.name = name
         self.spec = spec
         self.dead = dead
         self._numbers = numbers
-        self._tokens = itertools.count(1)
+        self._tokens = tokens
         self._ready: list[tuple[int, Stored]] = []
         self._scheduled: dict[int, Stored] = {}
         self._locks: dict[str, Lock] = {}
@@ -125,7 +131,7 @@ class Queue:
             return None
         _, message = heapq.heappop(self._ready)
         message.deliveries += 1
-        token = f"{'D' if self.dead is None else 'Q'}{next(self._tokens):015}"
+        token = f"{next(self._tokens):016}"
         lock = self._locks[token] = Lock(message, now + self.spec.lock_seconds * 1000)
         return token, lock
 
@@ -210,9 +216,10 @@ class Queue:
 def build(specs: dict[str, QueueSpec]) -> dict[str, Queue]:
     """All queues and their dead-letter queues, by address."""
     result: dict[str, Queue] = {}
+    tokens = itertools.count(1)
     for name, spec in specs.items():
         numbers = itertools.count(1)
-        dead = Queue(name + DEAD_LETTER_SUFFIX, spec, numbers, None)
+        dead = Queue(name + DEAD_LETTER_SUFFIX, spec, None, numbers, tokens)
         result[dead.name] = dead
-        result[name] = Queue(name, spec, numbers, dead)
+        result[name] = Queue(name, spec, dead, numbers, tokens)
     return result
