@@ -72,9 +72,6 @@ class Fakes:
     async def run(self, call: ActivityCall) -> Any:
         raise AssertionError("nothing runs here")
 
-    async def close(self) -> None:
-        pass
-
     def stuck(self) -> int:
         return 0
 
