@@ -70,6 +70,7 @@ EXECUTIONS: Final = "executions"
 CATALOG: Final = "catalog"
 CONTROL: Final = "control"
 LEASES: Final = "leases"
+AUDIT: Final = "audit"
 
 CONTAINERS: Final[dict[str, ContainerSpec]] = {
     spec.name: spec
@@ -78,7 +79,7 @@ CONTAINERS: Final[dict[str, ContainerSpec]] = {
         ContainerSpec(name=CATALOG, partition=("tenantId",)),
         ContainerSpec(name=CONTROL, partition=("id",)),
         ContainerSpec(name="visibility", partition=("tenantId",)),
-        ContainerSpec(name="audit", partition=("tenantId",)),
+        ContainerSpec(name=AUDIT, partition=("tenantId",)),
         ContainerSpec(name=LEASES, partition=("id",)),
     )
 }

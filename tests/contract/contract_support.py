@@ -23,11 +23,14 @@ from tests.simulation.broker import MemoryBroker
 from tests.simulation.store import MemoryStore
 from tests.wire import tls
 from tests.wire.blob.server import BlobServer
+from tests.wire.cosmos.opening import cosmos_store
 from tests.wire.http_service import StaticCredential
 from tests.wire.keyvault.server import KeyVaultServer
 
 TENANT = "t"
-START = 1_800_000_000_000  # epoch ms of the tests' clock
+START = 4_000_000_000_000
+"""Epoch ms of the tests' clock: in 2096, because SDKs compare times on the wire with the machine's
+clock and refuse to settle a message whose lock has ended by that."""
 
 
 class ManualClock:
@@ -135,7 +138,11 @@ async def wire_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secr
         await secrets.close()
 
 
-STORES: dict[str, OpenStore] = {"sqlite": sqlite_store, "memory": memory_store}
+STORES: dict[str, OpenStore] = {
+    "sqlite": sqlite_store,
+    "cosmos": cosmos_store,
+    "memory": memory_store,
+}
 BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker, "memory": memory_broker}
 PAYLOADS: dict[str, OpenPayloads] = {"files": file_payloads, "blob": wire_payloads}
 SECRETS: dict[str, OpenSecrets] = {"environment": env_secrets, "keyvault": wire_secrets}

@@ -290,4 +290,4 @@ class Reference:
         await world.publish([world.submissions[0].flow])
         world.start_workers()
         await world.submit(world.submissions[0])
-        assert await world.until(lambda: not world.open(), 24 * 3_600)
+        assert await world.until(lambda: not world.open(), 24 * 3_600), world.problems
