@@ -18,7 +18,9 @@ from orchestrator.adapters.local.sqlite_schema import ALIVE, COLUMN_OF
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Partition, Query, Where
 
-_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*\Z")
+"""Property names that can be queried, `tag:app.kubernetes.io` among them. None holds a quote or a
+backslash, so quoting alone makes it one step of a JSON path: without, `a.b` would be b in a."""
 _OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -100,9 +102,14 @@ def _expression(field: str) -> tuple[str, list[Any]]:
     column = COLUMN_OF.get(field)
     if column is not None:
         return column, []
+    return "json_extract(body, ?)", [_path(field)]
+
+
+def _path(field: str) -> str:
+    """The JSON path of a top-level property."""
     if not _FIELD.match(field):
         raise BadDocument(f"not a property that can be queried: {field!r:.80}")
-    return "json_extract(body, ?)", [f'$."{field}"']
+    return f'$."{field}"'
 
 
 def _check_value(value: object) -> None:
@@ -122,9 +129,7 @@ def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
     if where.op not in _OPERATORS:
         raise BadDocument(f"no such comparison: {where.op!r:.80}")
     if isinstance(where.value, bool):
-        if not _FIELD.match(where.field):
-            raise BadDocument(f"not a property that can be queried: {where.field!r:.80}")
-        path = f'$."{where.field}"'
+        path = _path(where.field)
         terms.append(
             f"json_type(body, ?) IN ('true', 'false') AND json_extract(body, ?) {where.op} ?"
         )
