@@ -4,8 +4,9 @@ Values travel as parameters only; the text depends on the query's shape alone. W
 is said here (`INDEXED BY`) and not left to the planner: without statistics it guesses, and a wrong
 guess reads every document of the file.
 
-Known limit: SQLite's JSON functions end a text at U+0000, so filters on properties without a column
-see only what is before it.
+Known limits: lists by tag or by the beginning of an id walk the tenant's index until the page is
+full (measured: 1.3 and 0.25 µs for each execution passed over). SQLite's JSON functions end a text
+at U+0000, so filters on properties without a column see only what is before it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ import re
 from typing import Any, Final
 
 from orchestrator.adapters.document_rules import MAX_INT, check_partition
-from orchestrator.adapters.local.sqlite_schema import ALIVE, COLUMN_OF
+from orchestrator.adapters.local.sqlite_schema import (
+    ALIVE,
+    COLUMN_OF,
+    filter_index,
+    property_sql,
+)
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Partition, Query, Where
 
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*\Z")
 """Property names that can be queried, `tag:app.kubernetes.io` among them. None holds a quote or a
-backslash, so quoting alone makes it one step of a JSON path: without, `a.b` would be b in a."""
+backslash, so they can stand in the SQL, and quoted they are one step of a JSON path: without, `a.b`
+would be b in a."""
 _OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -37,46 +44,44 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
     terms: list[str] = []
     values: list[Any] = []
     partition = query.partition or ()
+    by_id = query.order_by == "id"
     check_partition(spec, partition, prefix=True)
-    whole = len(partition) == len(spec.partition)
     tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
-    if whole:
-        terms.append("pk = ?")
-        values.append(partition_text(partition))
-    elif len(partition) == 1 and spec.partition[0] == "tenantId":
-        # The column and not a range of pk, so that the index by creation time applies.
+    whole = len(partition) == len(spec.partition)
+    by_time = query.order_by == "createdAt"
+    if len(partition) == 1 and spec.partition[0] == "tenantId" and (by_time or not whole):
+        # The column and not pk, so that the indexes by creation time apply.
         terms.append("tenant_id = ?")
         values.append(partition[0])
-        tenant = True
+        tenant, whole = True, False
+    elif whole:
+        terms.append("pk = ?")
+        values.append(partition_text(partition))
     elif partition:
         prefix = partition_text(partition)
         terms.append("pk >= ? AND pk < ?")
         values += [prefix, prefix[:-1] + "\x01"]
     for where in query.where:
         _add_filter(terms, values, where)
-    order, order_values = _expression(query.order_by)
-    if query.order_by != "id":
+    order = _expression(query.order_by)
+    if not by_id:
         terms.append(f"{order} IS NOT NULL")
-        values += order_values
         if query.order_by not in COLUMN_OF:
-            terms.append("json_type(body, ?) IN ('text', 'integer', 'real')")
-            values += order_values
+            terms.append(f"{_json_type(query.order_by)} IN ('text', 'integer', 'real')")
     if query.after is not None:
         for part in query.after:
             _check_value(part)
         sign = "<" if query.descending else ">"
-        if query.order_by == "id":
+        if by_id:
             terms.append(f"id {sign} ?")
             values.append(query.after[1])
         else:
             terms.append(f"({order}, id) {sign} (?, ?)")
-            values += [*order_values, *query.after]
+            values += query.after
     terms.append(ALIVE)
     values.append(now)
     way = "DESC" if query.descending else "ASC"
-    ordering = f"id {way}" if query.order_by == "id" else f"{order} {way}, id {way}"
-    if query.order_by != "id":
-        values += order_values
+    ordering = f"id {way}" if by_id else f"{order} {way}, id {way}"
     values.append(query.limit)
     index = _index(spec, query, whole=whole, tenant=tenant)
     return (
@@ -88,28 +93,32 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
 
 def _index(spec: ContainerSpec, query: Query, *, whole: bool, tenant: bool) -> str:
     table = f"docs_{spec.name}"
+    if query.order_by == "createdAt" and tenant and not whole:
+        equal = {where.field for where in query.where if where.op == "="}
+        for field in spec.filters if "type" in equal else ():
+            if field in equal:
+                return f"INDEXED BY {filter_index(spec.name, field)}"
+        return f"INDEXED BY {table}_created"
     if whole:
         return f"INDEXED BY {table}_key"
     if query.order_by == "sweepAt":
         return f"INDEXED BY {table}_sweep"
-    if query.order_by == "createdAt" and tenant:
-        return f"INDEXED BY {table}_created"
     return ""
 
 
-def _expression(field: str) -> tuple[str, list[Any]]:
-    """The SQL for a body property, and its parameters."""
-    column = COLUMN_OF.get(field)
-    if column is not None:
-        return column, []
-    return "json_extract(body, ?)", [_path(field)]
+def _expression(field: str) -> str:
+    """The SQL for a body property. Raises `BadDocument` for a name that cannot be one."""
+    _check_field(field)
+    return COLUMN_OF.get(field) or property_sql(field)
 
 
-def _path(field: str) -> str:
-    """The JSON path of a top-level property."""
+def _json_type(field: str) -> str:
+    return f"json_type(body, '$.\"{field}\"')"
+
+
+def _check_field(field: str) -> None:
     if not _FIELD.match(field):
         raise BadDocument(f"not a property that can be queried: {field!r:.80}")
-    return f'$."{field}"'
 
 
 def _check_value(value: object) -> None:
@@ -128,22 +137,17 @@ def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
     _check_value(where.value)
     if where.op not in _OPERATORS:
         raise BadDocument(f"no such comparison: {where.op!r:.80}")
+    expression = _expression(where.field)
     if isinstance(where.value, bool):
-        path = _path(where.field)
-        terms.append(
-            f"json_type(body, ?) IN ('true', 'false') AND json_extract(body, ?) {where.op} ?"
-        )
-        values += [path, path, where.value]
+        expression = property_sql(where.field)  # columns hold no booleans
+        terms.append(f"{_json_type(where.field)} IN ('true', 'false')")
+        terms.append(f"{expression} {where.op} ?")
+        values.append(where.value)
         return
-    expression, parameters = _expression(where.field)
     terms.append(f"{expression} {where.op} ?")
-    values += [*parameters, where.value]
-    text = isinstance(where.value, str)
-    if where.field in COLUMN_OF:
-        if where.op != "=":  # equality compares types too
-            kinds = "= 'text'" if text else "IN ('integer', 'real')"
-            terms.append(f"typeof({expression}) {kinds}")
-    else:
-        kinds = "= 'text'" if text else "IN ('integer', 'real')"
-        terms.append(f"json_type(body, ?) {kinds}")
-        values += parameters
+    values.append(where.value)
+    kinds = "= 'text'" if isinstance(where.value, str) else "IN ('integer', 'real')"
+    if where.field not in COLUMN_OF:
+        terms.append(f"{_json_type(where.field)} {kinds}")
+    elif where.op != "=":  # equality compares types too
+        terms.append(f"typeof({expression}) {kinds}")
