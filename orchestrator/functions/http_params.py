@@ -89,6 +89,13 @@ def tag(text: str) -> tuple[str, str]:
     return name, value
 
 
+def line(text: str) -> str:
+    """Reader of a text on one line, such as a person's name or an idempotency key."""
+    if not 0 < len(text) <= MAX_ID_CHARS or not text.isprintable():
+        raise ValueError(f"must have 1 to {MAX_ID_CHARS} printable characters")
+    return text
+
+
 def identifier(text: str) -> str:
     """Reader of a name or id in a path. Whether it exists is not asked here.
 

@@ -179,7 +179,8 @@ async def test_a_bad_document_in_a_batch_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     "query",
     [
-        Query(where=(Where('a"b', "=", 1),)),
+        Query(where=(Where("a.b", "=", 1),)),
+        Query(where=(Where('tag:a"b', "=", 1),)),
         Query(where=(Where("a[0]", "=", True),)),
         Query(where=(Where("", "=", 1),)),
         Query(where=(Where("x') OR ('1' = '1", "=", 1),)),

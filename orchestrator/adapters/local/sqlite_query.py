@@ -24,10 +24,9 @@ from orchestrator.adapters.local.sqlite_schema import (
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Partition, Query, Where
 
-_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]*\Z")
-"""Property names that can be queried, `tag:app.kubernetes.io` among them. None holds a quote or a
-backslash, so they can stand in the SQL, and quoted they are one step of a JSON path: without, `a.b`
-would be b in a."""
+_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z0-9_.-]{1,64})?\Z")
+"""A property, or one with a free last part (`tag:app.kubernetes.io`). Nothing that ends a quoted
+name, so it can stand in the SQL, and quoted it is one step of a JSON path, dots and all."""
 _OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
 
 

@@ -215,7 +215,12 @@ async def test_listing_never_shows_another_tenants_rows_even_if_the_adapter_does
         async def query(self, container: str, query: Query) -> list[Document]:
             found = await self._store.query(container, query)
             if query.partition == ("t",) and query.order_by == "createdAt":
-                foreign = Query(where=(Where("type", "=", "execution"),))
+                foreign = Query(
+                    where=(Where("type", "=", "execution"),),
+                    order_by="createdAt",
+                    descending=True,
+                    limit=query.limit,
+                )
                 found = await self._store.query(container, foreign)
             return found
 
@@ -225,6 +230,7 @@ async def test_listing_never_shows_another_tenants_rows_even_if_the_adapter_does
     for tenant in ("t", "t2", "t_x"):
         await catalog.publish(world.engine, tenant, flow(a=task("noop")))
         await submit.start(world.engine, tenant, "flow", None)
+    await world.project()
     items, _ = await inspect.executions(world.engine, "t", ExecutionFilter(), limit=100, after=None)
     assert len(items) == 1
     assert world.engine.metrics.value("weft_foreign_rows_total") == 2
