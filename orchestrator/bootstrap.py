@@ -10,7 +10,8 @@ from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.adapters.local.system import SystemClock, SystemIds
-from orchestrator.engine.core import Engine, Tunables
+from orchestrator.engine.core import Closing, Engine, Tunables
+from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
     ActivityRunner,
     Clock,
@@ -40,30 +41,51 @@ async def build(
 ) -> Engine:
     """An engine on the running event loop; every port that is not given comes from the settings.
     `await engine.close()` releases all of them. Raises `OSError` or `StoreError` if the data
-    directory cannot be used."""
+    directory or the database cannot be used."""
     clock = clock or SystemClock()
-    folder = settings.data_dir
-    folder.mkdir(parents=True, exist_ok=True)
-    if store is None:
-        store = SqliteStore(folder / STORE_FILE, clock=clock)
-        await store.open()
-    if transport is None:
-        transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
-        await transport.open()
+    metrics = Metrics()
+    others: tuple[Closing, ...] = ()
     if activities is None:
         # Imported here: importing the users' activities is slow and may fail; only this needs it.
         from activities.runner import default_runner
 
         activities = default_runner()
+    if settings.azure is not None:
+        # Imported here: the SDKs are slower to import than the rest of Weft together.
+        from orchestrator import bootstrap_azure
+
+        ports = await bootstrap_azure.open_ports(
+            settings.azure,
+            secrets_file=settings.secrets_file,
+            clock=clock,
+            metrics=metrics,
+            store=store,
+            transport=transport,
+            payloads=payloads,
+            secrets=secrets,
+        )
+        store, transport, others = ports.store, ports.transport, ports.others
+        payloads, secrets = ports.payloads, ports.secrets
+    else:
+        folder = settings.data_dir
+        folder.mkdir(parents=True, exist_ok=True)
+        if store is None:
+            store = SqliteStore(folder / STORE_FILE, clock=clock)
+            await store.open()
+        if transport is None:
+            transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
+            await transport.open()
     return Engine(
         store=store,
         transport=transport,
-        payloads=payloads or FilePayloads(folder / PAYLOADS_FOLDER),
+        payloads=payloads or FilePayloads(settings.data_dir / PAYLOADS_FOLDER),
         secrets=secrets or EnvSecrets(file=settings.secrets_file),
         activities=activities,
         clock=clock,
         ids=ids or SystemIds(),
         worker=settings.worker_name,
+        metrics=metrics,
+        others=others,
         tunables=Tunables(
             lease_ms=settings.lease_ms,
             silence_ms=settings.silence_ms,

@@ -437,3 +437,7 @@ class ActivityRunner(Protocol):
     def stuck(self) -> int:
         """Number of abandoned attempts whose thread still runs (health)."""
         ...
+
+    async def close(self) -> None:
+        """Release what activities share (HTTP connections). Attempts that still run are left."""
+        ...

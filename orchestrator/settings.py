@@ -1,4 +1,8 @@
-"""Environment -> frozen settings. Every fault is listed at once, at start, with its mend."""
+"""Environment -> frozen settings. Every fault is listed at once, at start, with its mend.
+
+A setting that is found wrong one at a time costs one deployment each; one that is found wrong by
+its first use fails in the middle of somebody's execution.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,16 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from orchestrator import settings_rules as rules
+from orchestrator.settings_azure import AzureSettings
+
 PREFIX = "WEFT_"
+BACKEND = "WEFT_BACKEND"
 
 
 class Settings(BaseSettings):
@@ -19,14 +27,44 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
-    backend: Literal["local"] = "local"
-    data_dir: Path = Path(".weft")
-    worker: str = Field(default="", max_length=128)
-    secrets_file: Path | None = None
-    lease_ms: int = Field(default=30_000, ge=1_000, le=3_600_000)
-    silence_ms: int = Field(default=60_000, ge=100)
-    outbox_grace_ms: int = Field(default=60_000, ge=100)
-    retry_grace_ms: int = Field(default=10_000, ge=100)
+    backend: Literal["local", "azure"] = Field(
+        default="local",
+        description="`local`: SQLite and files. `azure`: Cosmos DB, Service Bus, Blob Storage. "
+        "Must be set under a Functions host",
+    )
+    data_dir: Path = Field(
+        default=Path(".weft"), description="Folder of the local backend; created when needed"
+    )
+    worker: str = Field(
+        default="",
+        max_length=128,
+        description="Name of this process in leases and attempts. Left out: host and process id",
+    )
+    secrets_file: Path | None = Field(
+        default=None,
+        description='Private file (mode 600) with secrets, `{"tenant": {"name": "value"}}`',
+    )
+    lease_ms: int = Field(
+        default=30_000,
+        ge=1_000,
+        le=3_600_000,
+        description="A worker that does not renew its task within this is taken for dead",
+    )
+    silence_ms: int = Field(
+        default=60_000,
+        ge=100,
+        description="The sweeper looks after an open execution without a commit for this long",
+    )
+    outbox_grace_ms: int = Field(
+        default=60_000, ge=100, description="The sweeper sends an outbox older than this"
+    )
+    retry_grace_ms: int = Field(
+        default=10_000,
+        ge=100,
+        description="The sweeper sends a retry whose message is this late",
+    )
+    azure: AzureSettings | None = None
+    """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
 
     @classmethod
     def settings_customise_sources(
@@ -51,18 +89,56 @@ class SettingsError(Exception):
 
 
 def load_settings(env: Mapping[str, str] | None = None) -> Settings:
-    """Read `env` (default: the process environment). Raises `SettingsError`."""
+    """Read `env` (default: the process environment). Raises `SettingsError`.
+
+    Without `WEFT_BACKEND` it is `local`, but only outside a Functions host: an app that was meant
+    for Cosmos DB must not quietly keep its state on the disk of one instance.
+    """
     given = os.environ if env is None else env
-    values = {
+    values: dict[str, Any] = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in given.items()
         if name.startswith(PREFIX)
     }
+    values.pop("azure", None)
+    faults = _backend_faults(given)
+    if given.get(BACKEND) == "azure":
+        wrong = rules.faults(given)
+        faults += wrong
+        if not wrong:
+            values["azure"] = _azure(given)
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
-        faults = [
+        faults += [
             f"{PREFIX}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
-            for fault in error.errors()
+            for fault in error.errors(include_input=False)
         ]
-        raise SettingsError("settings are not usable:\n  " + "\n  ".join(faults)) from None
+    else:
+        if not faults:
+            return settings
+    raise SettingsError("settings are not usable:\n  " + "\n  ".join(faults))
+
+
+def _backend_faults(given: Mapping[str, str]) -> list[str]:
+    backend = given.get(BACKEND)
+    if backend is None and any(name in given for name in rules.FUNCTIONS_HOST):
+        return [f"{BACKEND}: missing under a Functions host; set it to azure (or local, to try)"]
+    if backend == "local" and rules.CLOUD_HOST in given:
+        return [
+            f"{BACKEND}: local in Azure would keep all state on the disk of one instance; set it "
+            "to azure"
+        ]
+    return []
+
+
+def _azure(given: Mapping[str, str]) -> AzureSettings:
+    values: dict[str, Any] = {
+        field.alias: given[field.alias]
+        for field in AzureSettings.model_fields.values()
+        if field.alias is not None and given.get(field.alias)
+    }
+    # All that are set say the same.
+    values["AZURE_CLIENT_ID"] = next(iter(rules.client_ids(given).values()), "")
+    values["managed_identity"] = rules.managed_identity(given)
+    return AzureSettings.model_validate(values)

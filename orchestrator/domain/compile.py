@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 
 from pydantic import ValidationError
 
@@ -29,6 +29,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.support import TYPES as LATER_TYPES
+from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
     Jitter,
@@ -104,6 +105,11 @@ def retry_policy(*layers: Retry | None) -> RetryPolicy:
     )
 
 
+URL_TEXTS: Final = {".url": encode_part}
+"""Values pasted into the text of an http task's url are encoded. A url that is one expression is
+taken as it is."""
+
+
 class _Compiler:
     """Compiles the tasks of one definition."""
 
@@ -151,7 +157,10 @@ class _Compiler:
         template: Template | None = None
         if task.type in WORK_SITES and task.type != "wait":
             # As written: a model would fill in fields that the user left out.
-            template = Template.compile(raw.get(WORK_SITES[task.type][0]))
+            template = Template.compile(
+                raw.get(WORK_SITES[task.type][0]),
+                texts=URL_TEXTS if task.type == "http" else None,
+            )
         return TaskSpec(
             id=task_id,
             type=TaskType(task.type),

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias, cast
 
 from orchestrator.domain.cel_program import Expression
@@ -23,6 +23,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import MAX_DEPTH, child_path
 
 Evaluate: TypeAlias = Callable[[Scope], Json]
+ToText: TypeAlias = Callable[[str], str]
 Problem: TypeAlias = tuple[str, str, str]
 
 
@@ -55,9 +56,9 @@ class Template:
         "tasks",
     )
 
-    def __init__(self, value: Json) -> None:
+    def __init__(self, value: Json, texts: Mapping[str, ToText]) -> None:
         """Use `compile`."""
-        compiler = _Compiler()
+        compiler = _Compiler(texts)
         evaluate = compiler.node(value, "", 0)
         if compiler.problems:
             raise TemplateError(compiler.problems)
@@ -73,9 +74,11 @@ class Template:
         self._value: Json = None if callable(evaluate) else evaluate
 
     @classmethod
-    def compile(cls, value: Json) -> Template:
-        """The template of `value`. Raises `TemplateError` with all faults."""
-        return cls(value)
+    def compile(cls, value: Json, *, texts: Mapping[str, ToText] | None = None) -> Template:
+        """The template of `value`. `texts`: path -> how a value inside the text there is written
+        (default: as it is). It may raise `ValueError` with a reason. Raises `TemplateError` with
+        all faults."""
+        return cls(value, texts or {})
 
     def evaluate(self, scope: Scope) -> Json:
         """The value in `scope`; it may share parts with it and with the template, so none must
@@ -86,7 +89,8 @@ class Template:
 class _Compiler:
     """Turns values into functions of the scope; what holds no expression stays a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Mapping[str, ToText]) -> None:
+        self.texts = texts
         self.expressions: list[tuple[str, Expression]] = []
         self.problems: list[Problem] = []
         self.whole = False  # the last string was exactly one expression
@@ -109,6 +113,7 @@ class _Compiler:
 
     def _string(self, text: str, path: str) -> Json | Evaluate:
         parts: list[str | Evaluate] = []
+        write = self.texts.get(path)
         self.whole = False
         try:
             for literal, source in _pieces(text):
@@ -119,7 +124,7 @@ class _Compiler:
                 if len(source) + 3 == len(text):
                     self.whole = True
                     return evaluate
-                parts.append(evaluate)
+                parts.append(_written(evaluate, source, path, write) if write else evaluate)
         except ExpressionError as error:
             self.problems.append((path, error.source, error.reason))
         if not any(callable(part) for part in parts):
@@ -143,6 +148,16 @@ class _Compiler:
                 raise error.at(path) from None
 
         return evaluate
+
+
+def _written(evaluate: Evaluate, source: str, path: str, write: ToText) -> Evaluate:
+    def written(scope: Scope) -> Json:
+        try:
+            return write(to_text(evaluate(scope)))
+        except ValueError as error:
+            raise ExpressionError(str(error), source=source, path=path) from None
+
+    return written
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str | None]]:

@@ -22,7 +22,12 @@ def encode_part(text: str) -> str:
     part that is `.` or `..` gets its dots encoded, so that no client takes it for a step in the
     path. Some servers decode before they resolve dots; the `http` activity therefore refuses a
     whole URL whose path holds such a segment.
+
+    Raises `ValueError` for an empty text: `…/charges/` instead of `…/charges/7` names the whole
+    collection, which no DELETE should meet by accident.
     """
+    if not text:
+        raise ValueError("an empty text cannot be part of a url: it would name something else")
     if text in _DOTS:
         return "%2E" * len(text)
     return quote(scrub(text), safe="")

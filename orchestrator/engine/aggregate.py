@@ -8,7 +8,7 @@ fresh read (see `orchestrate`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.domain import codec
@@ -51,6 +51,11 @@ class Aggregate:
     def input(self) -> Payload:
         """The execution's input."""
         return Payload.from_doc(self.header["input"])
+
+
+def remember(engine: Engine, aggregate: Aggregate) -> None:
+    """Keep for the next message; no longer fresh from then on."""
+    engine.aggregates.put(aggregate.partition, replace(aggregate, fresh=False))
 
 
 async def load(

@@ -10,17 +10,21 @@ loses the race leaves documents that the winner overwrites with the same content
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
+from orchestrator.domain.events import Event, TaskFailed, TasksRequeued
+from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
+from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import claimcheck, documents, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
@@ -34,6 +38,9 @@ from orchestrator.ports import (
     Replace,
     Upsert,
 )
+
+FAILURE_TEXT_BYTES = 256 * 1024
+SEE_TASK = "see the task"
 
 
 class Outdated(Exception):
@@ -51,13 +58,17 @@ async def commit(
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
     partition = aggregate.partition
-    body = execution_body(engine, aggregate, state, now=now, silence=engine.tunables.silence_ms)
+    # Sending again is not progress: behind a long backlog nothing was lost, and each round would
+    # only make it longer.
+    progress = not all(isinstance(event, TasksRequeued) for event in events)
+    silence = engine.tunables.silence_ms if progress else _longer(engine, aggregate)
+    body = execution_body(engine, aggregate, state, now=now, silence=silence)
     commit_id = engine.ids.new()
     record = {
         **documents.base(partition, documents.events_id(state.seq), "events"),
         "seq": state.seq,
         "commit": commit_id,
-        "events": [codec.event_to_doc(event) for event in events],
+        "events": _event_docs(events),
     }
     outgoing = messages_for(aggregate.workflow, *partition, events, state)
     sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
@@ -66,14 +77,14 @@ async def commit(
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
-    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
-    engine.aggregates.put(partition, done)
+    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])
+    aggregates.remember(engine, done)
     return done, sends
 
 
 async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> None:
     """Nothing was wrong: look again after twice the silence. No event, so no new `seq`."""
-    silence = min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
+    silence = _longer(engine, aggregate)
     body = execution_body(engine, aggregate, aggregate.state, now=now, silence=silence)
     try:
         etag = await patiently(
@@ -87,9 +98,26 @@ async def postpone_check(engine: Engine, aggregate: Aggregate, *, now: int) -> N
     except (PreconditionFailed, NotFound, Unclear):
         engine.aggregates.drop(aggregate.partition)
         return  # somebody made progress, which is better
-    engine.aggregates.put(
-        aggregate.partition, replace(aggregate, etag=etag, silence_ms=silence, fresh=False)
-    )
+    aggregates.remember(engine, replace(aggregate, etag=etag, silence_ms=silence))
+
+
+def _event_docs(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events as stored. Of very many failures in one commit only the first keep their texts: a
+    document holds 2 MB, and each task's document has its failure whole."""
+    docs: list[dict[str, Any]] = []
+    left = FAILURE_TEXT_BYTES
+    for event in events:
+        if isinstance(event, TaskFailed):
+            left -= len(event.failure.failure.message) + 64
+            if left < 0:
+                bare = Failure(type=event.failure.failure.type, message=SEE_TASK)
+                event = replace(event, failure=replace(event.failure, failure=bare))
+        docs.append(codec.event_to_doc(event))
+    return docs
+
+
+def _longer(engine: Engine, aggregate: Aggregate) -> int:
+    return min(aggregate.silence_ms * 2, engine.tunables.max_silence_ms)
 
 
 def execution_body(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
@@ -24,6 +24,14 @@ from orchestrator.ports import (
 )
 
 P = TypeVar("P")
+
+
+class Closing(Protocol):
+    """Something that must be closed at the end."""
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,10 @@ class Engine:
     parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """Helpers with a life of their own (such as the lease keeper), one of each, made on demand."""
 
+    others: tuple[Closing, ...] = ()
+    """Whatever else belongs to this engine alone and is closed with it, in this order, after the
+    ports (clients of other services, then the credential that all of them share)."""
+
     def __post_init__(self) -> None:
         self.aggregates = Lru(self.tunables.cache_executions)
         self.definitions = Lru(self.tunables.cache_definitions)
@@ -97,13 +109,21 @@ class Engine:
         """Wait until all spawned work has ended (shutdown, tests)."""
         while self.background:
             await asyncio.gather(*self.background, return_exceptions=True)
+            # From Python 3.12 on, gathering what has ended does not yield: the callbacks that
+            # forget it would never run, and this loop never end.
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Drain, then release helpers and ports. Idempotent."""
+        """Drain, then release helpers, ports and `others`. Idempotent. Raises the first error, once
+        everything was closed: one that fails must not leave other connections open."""
         await self.drain()
-        for part in self.parts.values():
-            if hasattr(part, "close"):
-                await part.close()
+        parts = [part for part in self.parts.values() if hasattr(part, "close")]
         self.parts.clear()
-        await self.transport.close()
-        await self.store.close()
+        failed: list[Exception] = []
+        for closing in (*parts, self.activities, self.transport, self.store, *self.others):
+            try:
+                await closing.close()
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 
 from orchestrator.domain import codec
-from orchestrator.domain.errors import NotFoundError
+from orchestrator.domain.errors import MalformedError, NotFoundError, UnavailableError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
@@ -33,6 +33,7 @@ After = tuple[str | int, str] | None
 
 POLL_FIRST_MS = 20
 POLL_LAST_MS = 1_000
+MAX_PLACE_DIGITS = 9
 LAST_CHARACTER = "\uffff"
 """Greater than every character of an id."""
 
@@ -52,8 +53,14 @@ class ExecutionFilter:
 
 
 async def aggregate(engine: Engine, tenant: str, execution: str) -> Aggregate:
-    """The execution as stored now. Raises `NotFoundError`."""
-    found = await aggregates.load(engine, (tenant, execution), fresh=True)
+    """The execution as stored now. Raises `NotFoundError`; `UnavailableError` if newer code wrote
+    it, which happens while a deployment rolls: another process can answer."""
+    try:
+        found = await aggregates.load(engine, (tenant, execution), fresh=True)
+    except documents.NewerSchema:
+        raise UnavailableError(
+            f"execution {execution!r} was written by a newer version of Weft; ask again"
+        ) from None
     if found is None:
         raise NotFoundError(
             f"no execution {execution!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
@@ -180,7 +187,7 @@ async def tasks(
 ) -> tuple[list[TaskSummary], After]:
     """A page of the tasks in definition order. Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
-    start = int(after[0]) + 1 if after else 0
+    start = _position(after[0]) + 1 if after else 0
     positions = range(start, min(start + limit, len(found.workflow.tasks)))
     ids = [documents.task_id(found.workflow.tasks[at].id) for at in positions]
     docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, ids)
@@ -190,6 +197,13 @@ async def tasks(
     ]
     more = positions.stop < len(found.workflow.tasks)
     return items, (positions[-1], "") if more and positions else None
+
+
+def _position(value: str | int) -> int:
+    """A place from a cursor, which anybody may have made up."""
+    if not str(value).isdecimal() or len(str(value)) > MAX_PLACE_DIGITS:
+        raise MalformedError("the cursor is not one of this list", code="INVALID_CURSOR")
+    return int(value)
 
 
 async def task(
@@ -220,7 +234,7 @@ async def history(
 ) -> tuple[list[HistoryEvent], After]:
     """A page of the history. `after` is (commit, position in it). Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
-    begin = (int(after[0]), int(after[1])) if after else (0, -1)
+    begin = (_position(after[0]), _position(after[1])) if after else (0, -1)
     # Every commit holds at least one event, so `limit + 1` commits are enough.
     records = await commits(
         engine, found.partition, first=begin[0], last=found.state.seq, limit=limit + 1

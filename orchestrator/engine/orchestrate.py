@@ -23,6 +23,7 @@ from orchestrator.engine import deadletters, facts, handback, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
+from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
 from orchestrator.ports import Throttled, TransportError, Unavailable
 
@@ -90,7 +91,7 @@ async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
     """One group; its troubles stay its own."""
     try:
         await advance(engine, partition, group.messages, group.incoming)
-    except (Throttled, Unavailable, Outdated, TransportError) as error:
+    except (Throttled, Unavailable, Outdated, TransportError, NewerSchema) as error:
         log.warning(
             "execution not advanced, its messages are handed back",
             extra={
@@ -187,12 +188,13 @@ async def _nothing_to_do(
 ) -> None:
     if any(message.type is MessageType.CHECK for message in messages):
         await postpone_check(engine, aggregate, now=now)
+    else:
+        aggregates.remember(engine, aggregate)
     late = facts.pending_results(aggregate, messages)
     if late:
         await handback.send(engine, late, incoming, delay_ms=handback.STALE_READ_MS)
     else:
         engine.metrics.count("weft_duplicates_suppressed_total", "orchestration")
-    engine.aggregates.put(aggregate.partition, aggregate)
 
 
 def _count(engine: Engine, decision: Decision) -> None:

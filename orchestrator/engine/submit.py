@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
-
-from jsonschema import Draft202012Validator
 
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain import tags as tag_rules
@@ -25,6 +22,7 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.events import ExecutionAccepted
 from orchestrator.domain.evolve import accepted
+from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.messages import Message, MessageType
@@ -36,8 +34,6 @@ from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
 from orchestrator.ports import Conflict, Create
-
-MAX_SCHEMA_FAULTS = 100
 
 
 async def start(
@@ -233,13 +229,7 @@ def _check_input(workflow: Workflow, input: Json) -> None:
     """Validate against the definition's schema. Remote references were refused at publish."""
     if workflow.input_schema is None:
         return
-    validator = Draft202012Validator(workflow.input_schema)
-    faults: list[ErrorDetail] = []
-    for fault in validator.iter_errors(input):
-        path = reduce(child_path, fault.absolute_path, "$.input")
-        faults.append(ErrorDetail(path, fault.message[:500], str(fault.validator).upper()))
-        if len(faults) == MAX_SCHEMA_FAULTS:
-            break
+    faults = check_value(workflow.input_schema, input, "$.input")
     if faults:
         raise InvalidError(
             f"the input does not fit the schema of workflow {workflow.name!r}",

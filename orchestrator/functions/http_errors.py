@@ -20,6 +20,7 @@ from pydantic.alias_generators import to_camel
 from orchestrator.domain import errors
 from orchestrator.domain.errors import WeftError
 from orchestrator.domain.failure import scrub
+from orchestrator.ports import Throttled, TransportError, Unavailable
 
 logger = logging.getLogger("orchestrator.functions")
 
@@ -117,6 +118,21 @@ def respond(error: WeftError, trace_id: str) -> func.HttpResponse:
         status_code=status_of(error),
         headers=headers,
         mimetype="application/json",
+    )
+
+
+def of_port(error: Throttled | Unavailable | TransportError) -> WeftError:
+    """What a caller is told when store or broker fail: to come again, never the cause (it may name
+    hosts and accounts)."""
+    if isinstance(error, Throttled):
+        return errors.ThrottledError(
+            "the store is throttling; send the same request again",
+            retry_after_ms=error.retry_after_ms,
+            code="STORE_THROTTLED",
+        )
+    return errors.UnavailableError(
+        "the platform's storage does not answer; send the same request again, with the same "
+        "idempotency key if it had one"
     )
 
 

@@ -24,6 +24,7 @@ from orchestrator.engine.views import Page
 from orchestrator.functions import cursors, http_errors, http_params, requests
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param, Principal, Trace
+from orchestrator.ports import Throttled, TransportError, Unavailable
 
 ItemT = TypeVar("ItemT")
 
@@ -199,6 +200,8 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
         return _response(await route.handler(call), trace.id)
     except WeftError as error:
         return http_errors.respond(error, trace.id)
+    except (Throttled, Unavailable, TransportError) as error:
+        return http_errors.respond(http_errors.of_port(error), trace.id)
     except Exception as error:
         return http_errors.respond_unexpected(error, trace.id, route.name)
 

@@ -107,3 +107,6 @@ class _NoActivities:
 
     def stuck(self) -> int:
         return 0
+
+    async def close(self) -> None:
+        """Nothing to release."""

@@ -38,5 +38,6 @@ async def broker(
 
 
 @pytest.fixture(params=PAYLOADS)
-def payloads(request: pytest.FixtureRequest, tmp_path: Path) -> PayloadStore:
-    return PAYLOADS[request.param](tmp_path)
+async def payloads(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[PayloadStore]:
+    async with PAYLOADS[request.param](tmp_path) as opened:
+        yield opened

@@ -12,11 +12,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.adapters.azure.blob_payloads import BlobPayloads
+from orchestrator.adapters.azure.keyvault_secrets import KeyVaultSecrets, secret_name
 from orchestrator.adapters.local.env_secrets import EnvSecrets
 from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
+from tests.wire import tls
+from tests.wire.blob.server import BlobServer
+from tests.wire.http_service import StaticCredential
+from tests.wire.keyvault.server import KeyVaultServer
 
 TENANT = "t"
 START = 1_800_000_000_000  # epoch ms of the tests' clock
@@ -44,6 +50,9 @@ class Broker(Transport, Receiver, Protocol):
 
 OpenStore = Callable[[Path, ManualClock], AbstractAsyncContextManager[DocumentStore]]
 OpenBroker = Callable[[Path, ManualClock], AbstractAsyncContextManager[Broker]]
+OpenPayloads = Callable[[Path], AbstractAsyncContextManager[PayloadStore]]
+SecretValues = dict[str, dict[str, str]]  # tenant -> name -> value
+OpenSecrets = Callable[[Path, SecretValues], AbstractAsyncContextManager[Secrets]]
 
 
 @asynccontextmanager
@@ -62,20 +71,54 @@ async def sqlite_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broke
     await broker.close()
 
 
-STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
-BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
-PAYLOADS: dict[str, Callable[[Path], PayloadStore]] = {
-    "files": lambda folder: FilePayloads(folder / "payloads")
-}
-SECRETS: dict[str, Callable[[dict[str, dict[str, str]]], Secrets]] = {
-    "environment": lambda values: EnvSecrets(
+@asynccontextmanager
+async def file_payloads(folder: Path) -> AsyncIterator[PayloadStore]:
+    yield FilePayloads(folder / "payloads")
+
+
+@asynccontextmanager
+async def wire_payloads(folder: Path) -> AsyncIterator[PayloadStore]:
+    async with BlobServer() as server:
+        payloads = BlobPayloads(
+            container=server.container, connection_string=server.connection_string
+        )
+        yield payloads
+        await payloads.close()
+
+
+@asynccontextmanager
+async def env_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secrets]:
+    yield EnvSecrets(
         {
             f"WEFT_SECRET_{tenant.upper()}_{name.upper()}": value
             for tenant, names in values.items()
             for name, value in names.items()
         }
     )
-}
+
+
+@asynccontextmanager
+async def wire_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secrets]:
+    file = tls.certificate(folder)
+    async with KeyVaultServer(tls.server_context(file)) as server:
+        for tenant, names in values.items():
+            for name, value in names.items():
+                server.set(secret_name(tenant, name), value)
+        secrets = KeyVaultSecrets(
+            vault_url=server.url,
+            credential=StaticCredential(),
+            clock=ManualClock(),
+            connection_verify=str(file),
+            verify_challenge_resource=False,
+        )
+        yield secrets
+        await secrets.close()
+
+
+STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
+BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
+PAYLOADS: dict[str, OpenPayloads] = {"files": file_payloads, "blob": wire_payloads}
+SECRETS: dict[str, OpenSecrets] = {"environment": env_secrets, "keyvault": wire_secrets}
 
 
 def doc(execution: str, id: str, *, tenant: str = TENANT, **fields: Any) -> dict[str, Any]:

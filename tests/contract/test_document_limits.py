@@ -179,15 +179,13 @@ async def test_a_bad_document_in_a_batch_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     "query",
     [
-        Query(where=(Where("a.b", "=", 1),)),
-        Query(where=(Where('tag:a"b', "=", 1),)),
-        Query(where=(Where("a[0]", "=", True),)),
-        Query(where=(Where("", "=", 1),)),
-        Query(where=(Where("x') OR ('1' = '1", "=", 1),)),
+        Query(where=(Where('x"', "=", 1),)),
+        Query(where=(Where("", "=", True),)),
+        Query(where=(Where("\ud800", "=", "x"),)),
         Query(where=(Where("x", "=", 2**63),)),
         Query(where=(Where("x", "=", "\ud800"),)),
         Query(where=(Where("x", "= 1 OR 1 =", 1),)),  # type: ignore[arg-type]
-        Query(order_by="1; DROP TABLE meta"),
+        Query(order_by="a\\"),
         Query(partition=("t", "e", "x")),
     ],
     ids=repr,

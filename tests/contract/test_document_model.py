@@ -29,7 +29,7 @@ from orchestrator.ports import (
     Where,
 )
 
-PARTITIONS = [("t", "e"), ("t", "e2"), ("t2", "e")]
+PARTITIONS = [("t", "e"), ("t", "e2"), ("te", "2")]
 IDS = ["a", "b", "c:1", "ü"]
 
 values = st.one_of(

@@ -153,6 +153,19 @@ async def test_limits_cut_the_list(store: DocumentStore) -> None:
         await store.query(EXECUTIONS, Query(limit=0))
 
 
+NAMES = ["tag:region", "tag:app.kubernetes.io-name", "a.b", "é ü", "x') OR ('1' = '1", "$", "[0]"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_any_property_name_can_be_queried(store: DocumentStore, name: str) -> None:
+    await fill(store, doc("e", "a", **{name: "v"}), doc("e", "b", a={"b": "v"}), doc("e", "c"))
+    assert await ids(store, Query(where=(Where(name, "=", "v"),))) == ["a"]
+    assert await ids(store, Query(where=(Where(name, "=", "w"),))) == []
+    assert await ids(store, Query(where=(Where(name, "=", True),))) == []
+    assert await ids(store, Query(order_by=name)) == ["a"]
+    assert await ids(store, Query(order_by=name, after=("v", "a"))) == []
+
+
 async def test_values_with_quotes_and_wildcards_are_only_values(store: DocumentStore) -> None:
     for value in ("'", '"', "%", "_", "' OR 1=1 --", "é", "a\nb", "\\u0041"):
         await fill(store, doc("e", "d", s=value, type=value))

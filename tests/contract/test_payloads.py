@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.local.file_payloads import FilePayloads, encode_name
+from orchestrator.adapters.local.file_payloads import FilePayloads
+from orchestrator.adapters.payload_names import encode_name
 from orchestrator.ports import PayloadNotFound, PayloadStore
 
 

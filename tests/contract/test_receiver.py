@@ -227,6 +227,24 @@ async def test_competing_receivers_share_the_messages(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("steps", range(8))
+async def test_a_cancelled_receiver_passes_its_turn_on(broker: Broker, steps: int) -> None:
+    await broker.receive(QUEUE, 10, 50)  # a broker that polls has looked around for once
+    waiting = [asyncio.ensure_future(broker.receive(QUEUE, 10, FOREVER_MS)) for _ in range(2)]
+    await asyncio.sleep(0)
+    sending = asyncio.ensure_future(broker.send([message("a")]))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    await sending
+    if waiting[0].cancelled():
+        (received,) = await waiting[1]
+        assert received.delivery_count == 1
+    else:
+        waiting[1].cancel()
+
+
+@pytest.mark.parametrize("steps", range(8))
 async def test_a_cancelled_receiver_takes_nothing_with_it(broker: Broker, steps: int) -> None:
     """Whenever it is cancelled: else its messages stay locked for minutes after a shutdown."""
     waiting = asyncio.ensure_future(broker.receive(QUEUE, 10, FOREVER_MS))

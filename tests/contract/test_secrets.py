@@ -12,13 +12,14 @@ from orchestrator.ports import SecretNotFound
 
 
 @pytest.mark.parametrize("adapter", SECRETS)
-async def test_a_secret_is_its_tenants_only(adapter: str) -> None:
-    secrets = SECRETS[adapter]({"t": {"KEY": "s3cr3t-Ω/+=", "EMPTY": ""}})
-    assert await secrets.get("t", "KEY") == "s3cr3t-Ω/+="
-    assert await secrets.get("t", "EMPTY") == ""
-    for tenant, name in (("t2", "KEY"), ("t", "OTHER"), ("", "KEY"), ("t", ""), ("T", "KEY")):
-        with pytest.raises(SecretNotFound):
-            await secrets.get(tenant, name)
+async def test_a_secret_is_its_tenants_only(adapter: str, tmp_path: Path) -> None:
+    values = {"t": {"KEY": "s3cr3t-Ω/+=", "EMPTY": ""}}
+    async with SECRETS[adapter](tmp_path, values) as secrets:
+        assert await secrets.get("t", "KEY") == "s3cr3t-Ω/+="
+        assert await secrets.get("t", "EMPTY") == ""
+        for tenant, name in (("t2", "KEY"), ("t", "OTHER"), ("", "KEY"), ("t", ""), ("T", "KEY")):
+            with pytest.raises(SecretNotFound):
+                await secrets.get(tenant, name)
 
 
 async def test_a_variable_never_belongs_to_two_tenants() -> None:

@@ -14,7 +14,7 @@ from orchestrator.adapters.document_rules import container_spec
 from orchestrator.adapters.local.sqlite_query import compile_query
 from orchestrator.adapters.local.sqlite_schema import statements
 from orchestrator.adapters.local.sqlite_store import PURGE_EVERY_MS, SqliteStore
-from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
+from orchestrator.domain.topology import EXECUTIONS, VISIBILITY, ContainerSpec
 from orchestrator.ports import BadCursor, Create, NotFound, Query, Unavailable, Where
 
 E1 = (TENANT, "e1")
@@ -132,6 +132,18 @@ async def test_lists_of_executions_search_an_index_and_sort_nothing(
     if index.startswith("by_"):
         assert "<expr>=?" in found
     await store.query(VISIBILITY, query)
+
+
+async def test_prefixes_of_other_keys_than_tenants_are_exact_and_use_an_index(
+    store: SqliteStore, path: Path
+) -> None:
+    for tenant, execution in (("t", "e"), ("t", "f"), ("t2", "e"), ("te", "e"), ("s", "t")):
+        body = doc(execution, f"{tenant}:{execution}", tenant=tenant)
+        await store.create(EXECUTIONS, (tenant, execution), body)
+    spec = ContainerSpec(name=EXECUTIONS, partition=("region", "executionId"))
+    sql, values = compile_query(spec, Query(partition=("t",)), 0)
+    assert [id for id, _, _ in store._select(sql, values)] == ["t:e", "t:f"]
+    assert "SEARCH docs_executions USING INDEX docs_executions_key (" in plan(path, sql, values)
 
 
 async def test_point_statements_and_the_change_feed_search_an_index(

@@ -12,9 +12,10 @@ from typing import Any
 import azure.functions as func
 
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.local.host import HostOptions, LocalHost, PortInUse
+from orchestrator.local.host import PortInUse
+from orchestrator.local.host.host import HostOptions, LocalHost
 from orchestrator.local.host.host_json import WEFT, HostJson
-from orchestrator.local.host.http_server import listening_socket
+from orchestrator.local.host.listening import listening_socket
 from orchestrator.ports import (
     ChangePage,
     Document,

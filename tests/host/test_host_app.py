@@ -24,6 +24,7 @@ from orchestrator.local.host.indexing import (
     HttpBinding,
     QueueBinding,
     TimerBinding,
+    functions_of,
     index,
 )
 
@@ -63,6 +64,7 @@ def hook(event, args):
     if event == "open" and isinstance(args[0], str):
         path, mode = args[0], args[1] or "r"
         code = path.endswith((".py", ".pyc", ".so", ".json.gz")) or "site-packages" in path
+        code = code or ".egg-info" in path  # what an editable install says of itself
         if "w" in mode or "a" in mode or not (code or path.startswith((sys.base_prefix, "/etc"))):
             touched.append(f"open {path} {mode}")
 sys.dont_write_bytecode = True
@@ -142,6 +144,19 @@ def test_every_queue_is_read_by_exactly_one_function() -> None:
     functions = index(compose(never()), {"COSMOS_DATABASE": "weft"})
     read = [f.binding.queue for f in functions if isinstance(f.binding, QueueBinding)]
     assert sorted(read) == sorted(topology.QUEUES)
+
+
+def test_the_sample_settings_name_every_connection_and_setting_of_the_bindings() -> None:
+    values = json.loads((ROOT / "local.settings.sample.json").read_text())["Values"]
+    connections = {
+        connection
+        for function in functions_of(compose(never()))
+        if (connection := function.get_trigger().get_dict_repr().get("connection"))
+    }
+    assert connections == {"Cosmos", "ServiceBus"}
+    for connection in connections:
+        assert any(name == connection or name.startswith(f"{connection}__") for name in values)
+    index(compose(never()), values)  # resolves every %NAME%
 
 
 # --- host.json ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from orchestrator import bootstrap
 from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.local.host import HostOptions, LocalHost
+from orchestrator.local.host.host import HostOptions, LocalHost
 from orchestrator.local.host.host_json import WEFT
 from orchestrator.settings import load_settings
 

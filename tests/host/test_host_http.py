@@ -12,9 +12,9 @@ import azure.functions as func
 import pytest
 from host_fakes import local_host, port_is_free, until
 
-from orchestrator.local.host import IndexingError, LocalHost, PortInUse
-from orchestrator.local.host.host import HTTP
-from orchestrator.local.host.http_server import listening_socket
+from orchestrator.local.host import IndexingError, PortInUse
+from orchestrator.local.host.host import HTTP, LocalHost
+from orchestrator.local.host.listening import listening_socket
 
 Answer = tuple[int, dict[str, str], bytes]
 

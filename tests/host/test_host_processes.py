@@ -18,7 +18,7 @@ import pytest
 from host_fakes import port_is_free, until
 
 from orchestrator.local.host import PortInUse, up
-from orchestrator.local.host.http_server import listening_socket
+from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.supervisor import Supervisor
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,7 @@ import pytest
 from azure.functions.servicebus import ServiceBusMessage
 from host_fakes import FakeBroker, FakeClock, local_host, settle, until
 
-from orchestrator.local.host import HostOptions, LocalHost
-from orchestrator.local.host.host import QUEUE
+from orchestrator.local.host.host import QUEUE, HostOptions, LocalHost
 from orchestrator.local.host.host_json import HostJson
 
 MANY, ONE = "orchestration", "tasks-standard"

@@ -16,17 +16,8 @@ from typing import Any
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import CONTAINERS, EXECUTIONS, ORCHESTRATION_QUEUE
-from orchestrator.engine import (
-    catalog,
-    execute,
-    inspect,
-    orchestrate,
-    project,
-    submit,
-    sweep,
-    verify,
-)
+from orchestrator.domain.topology import ORCHESTRATION_QUEUE
+from orchestrator.engine import catalog, execute, inspect, orchestrate, submit, sweep, verify
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.views import ExecutionView, StartResult
@@ -36,7 +27,6 @@ from orchestrator.ports import (
     DocumentStore,
     OutMessage,
     PayloadNotFound,
-    Query,
     SecretNotFound,
     TransportError,
 )
@@ -197,6 +187,9 @@ class FakeActivities:
         """None here."""
         return 0
 
+    async def close(self) -> None:
+        """Nothing to release."""
+
 
 class World:
     """One engine and its surroundings. `open` before use, `close` after."""
@@ -210,7 +203,8 @@ class World:
         wrap_store: Callable[[DocumentStore], DocumentStore] | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock)
+        # Commits in the loop, not in a thread: the order of things must be the same in every run.
+        self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock, inline_commit_s=1e9)
         self.transport = MemoryTransport()
         self.payloads = MemoryPayloads()
         self.secrets = DictSecrets()
@@ -218,7 +212,6 @@ class World:
         self.ids = CountingIds()
         self.tunables = tunables or Tunables()
         self._wrap_store = wrap_store or (lambda store: store)
-        self._feed: str | None = None  # the projection's place in the change feed
         self.engine = self.another("worker-1")
 
     def another(self, worker: str) -> Engine:
@@ -298,29 +291,6 @@ class World:
         report = await sweep.sweep(self.engine)
         await self.settle()
         return report
-
-    async def changed(self) -> list[dict[str, Any]]:
-        """What the change feed of the executions shows now, since the last time."""
-        docs: list[dict[str, Any]] = []
-        while True:
-            page = await self.sqlite.changes(EXECUTIONS, self._feed, 500)
-            if not page.documents:
-                return docs
-            docs += [doc.body for doc in page.documents]
-            self._feed = page.cursor
-
-    async def project(self) -> list[dict[str, Any]]:
-        """Bring the lists up to date, as the change-feed function does; what the feed showed."""
-        docs = await self.changed()
-        await project.project_documents(self.engine, docs)
-        return docs
-
-    async def wipe(self, container: str) -> None:
-        """Delete every document of a container."""
-        names = CONTAINERS[container].partition
-        for doc in await self.sqlite.query(container, Query(limit=100_000)):
-            partition = tuple(doc.body[name] for name in names)
-            await self.sqlite.delete(container, partition, doc.id)
 
     async def view(self, execution: str) -> ExecutionView:
         """The execution as the API shows it."""

@@ -1,8 +1,7 @@
 """Large payloads as files: `ROOT/TENANT/EXECUTION/SHA256`, written once and never changed.
 
 Named by content, so that a repeated `put` is harmless and a damaged file is noticed. Tenant and
-execution come from outside: their names are encoded so that no text can leave the root, and two
-texts that differ by case alone stay apart on file systems that ignore case.
+execution come from outside and are encoded, see `payload_names`.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from orchestrator.adapters.payload_names import DIGEST, ENCODED, encode_name
 from orchestrator.ports import PayloadNotFound
 
 PREFIX: Final = "weft-file:v1:"
-MAX_NAME_CHARS: Final = 120
-"""Longer encoded names are replaced by their hash: file systems stop at 255 bytes."""
 
-_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
-_REF: Final = re.compile(r"weft-file:v1:([a-z0-9_~-]+)/([a-z0-9_~-]+)/([0-9a-f]{64})")
+_REF: Final = re.compile(rf"{PREFIX}({ENCODED})/({ENCODED})/({DIGEST})")
 
 
 class FilePayloads:
@@ -79,15 +76,6 @@ class FilePayloads:
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
             _sync_folder(path.parent)
-
-
-def encode_name(text: str) -> str:
-    """A file name for any text: `[a-z0-9-]` as they are, other bytes as `_xx`, never empty."""
-    raw = text.encode("utf-8", "surrogatepass")
-    name = "".join([chr(byte) if byte in _PLAIN else f"_{byte:02x}" for byte in raw])
-    if len(name) > MAX_NAME_CHARS:
-        return "~" + hashlib.sha256(raw).hexdigest()
-    return name or "~"
 
 
 def _is_whole(path: Path, data: bytes) -> bool:

@@ -22,15 +22,13 @@ from orchestrator.adapters.local.sqlite_broker_file import BrokerFile
 from orchestrator.adapters.local.sqlite_group import GroupWriter, Hooks, Untouched
 from orchestrator.adapters.local.system import SystemClock
 from orchestrator.adapters.local.waiting import WaitingLines
+from orchestrator.adapters.message_rules import check_message
 from orchestrator.domain.topology import (
     DEAD_LETTER_SUFFIX,
-    MAX_MESSAGE_BYTES,
-    MAX_MESSAGE_ID_CHARS,
     QUEUES,
 )
 from orchestrator.ports import (
     Clock,
-    MessageTooLarge,
     OutMessage,
     QueueCounts,
     QueueNotFound,
@@ -101,7 +99,7 @@ class SqliteBroker:
         An id seen within the queue's window is dropped silently."""
         by_queue: dict[str, list[OutMessage]] = {}
         for message in messages:
-            _check(message)
+            check_message(message)
             by_queue.setdefault(message.queue, []).append(message)
         if not by_queue:
             return
@@ -285,22 +283,3 @@ def _untouched(work: Callable[[], Any]) -> Any:
         return work()
     except TransportError as error:
         raise Untouched(error) from None
-
-
-def _check(message: OutMessage) -> None:
-    """Service Bus's limits, before anything is written."""
-    if message.queue not in QUEUES:  # dead-letter queues cannot be sent to
-        raise QueueNotFound(f"no queue {message.queue!r:.80}")
-    if not 0 < len(message.message_id) <= MAX_MESSAGE_ID_CHARS:
-        raise TransportError(
-            f"a message id of {len(message.message_id)} characters, 1 to {MAX_MESSAGE_ID_CHARS} "
-            "are allowed"
-        )
-    try:
-        size = len(message.body) + len(message.message_id.encode())
-        for name, value in message.properties.items():
-            size += len(name.encode()) + len(value.encode())
-    except UnicodeEncodeError as error:
-        raise TransportError(f"message {message.message_id!r:.140} is not valid Unicode") from error
-    if size > MAX_MESSAGE_BYTES:
-        raise MessageTooLarge(f"a message of {size} bytes, at most {MAX_MESSAGE_BYTES}")

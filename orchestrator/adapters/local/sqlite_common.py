@@ -78,7 +78,8 @@ def opening(path: Path) -> Iterator[None]:
 
     The kernel frees the lock when its holder dies, so a stale one never remains; the small
     `.lock` file itself stays and means nothing. If the database is missing, what is left of an
-    older one (its log) is removed first: SQLite would replay it into the new file.
+    older one is removed first: a process that still has the deleted file open would share its
+    log's index with the new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(
@@ -128,6 +129,16 @@ def read(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
         return db.execute(sql, values).fetchall()
     finally:
         never_wait(db)
+
+
+def checkpoint(path: Path) -> None:
+    """Copy the log of a durable file into it, as far as no reader needs it. Blocks on the disk."""
+    with contextlib.suppress(sqlite3.Error):  # another process does it just now; or the next time
+        db = connect(path, durable=True, checkpoint_pages=0)
+        try:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        finally:
+            db.close()
 
 
 def begin_patiently(db: sqlite3.Connection) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from typing import Any
 
 from orchestrator.adapters.document_rules import is_storable_id
+from orchestrator.adapters.local.sqlite_common import primary_code
 from orchestrator.adapters.local.sqlite_schema import Statements
 from orchestrator.ports import (
     Conflict,
@@ -18,6 +19,9 @@ from orchestrator.ports import (
     Operation,
     PreconditionFailed,
     Replace,
+    StoreError,
+    TooLarge,
+    Unavailable,
     Upsert,
 )
 
@@ -94,3 +98,13 @@ def _scalar(value: Any) -> str | int | float | None:
 def _lsn(etag: str) -> int:
     """-1, which no document has, for a text that is no etag of ours."""
     return int(etag) if etag.isascii() and etag.isdigit() and len(etag) < 19 else -1
+
+
+def unavailable(error: Exception) -> StoreError:
+    """A database error as a port error, a fresh one for every caller."""
+    if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_TOOBIG:
+        failure: StoreError = TooLarge(str(error))
+    else:
+        failure = Unavailable(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -24,9 +24,9 @@ from orchestrator.adapters.local.sqlite_schema import (
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Partition, Query, Where
 
-_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[A-Za-z0-9_.-]{1,64})?\Z")
-"""A property, or one with a free last part (`tag:app.kubernetes.io`). Nothing that ends a quoted
-name, so it can stand in the SQL, and quoted it is one step of a JSON path, dots and all."""
+_FIELD: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]{1,256}')
+"""Names that fit between the quotes of a JSON path, which knows no escapes. The path is a parameter
+too, so this is about finding the property, not about safety."""
 _OPERATORS: Final = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -43,44 +43,48 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
     terms: list[str] = []
     values: list[Any] = []
     partition = query.partition or ()
-    by_id = query.order_by == "id"
     check_partition(spec, partition, prefix=True)
-    tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
     whole = len(partition) == len(spec.partition)
+    tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
     by_time = query.order_by == "createdAt"
-    if len(partition) == 1 and spec.partition[0] == "tenantId" and (by_time or not whole):
+    tenant_only = len(partition) == 1 and spec.partition[0] == "tenantId"
+    if whole and not (tenant_only and by_time):
+        terms.append("pk = ?")
+        values.append(partition_text(partition))
+    elif tenant_only:
         # The column and not pk, so that the indexes by creation time apply.
         terms.append("tenant_id = ?")
         values.append(partition[0])
         tenant, whole = True, False
-    elif whole:
-        terms.append("pk = ?")
-        values.append(partition_text(partition))
     elif partition:
         prefix = partition_text(partition)
         terms.append("pk >= ? AND pk < ?")
         values += [prefix, prefix[:-1] + "\x01"]
     for where in query.where:
-        _add_filter(terms, values, where)
-    order = _expression(query.order_by)
-    if not by_id:
+        _add_filter(spec, terms, values, where)
+    order, order_values = _expression(spec, query.order_by)
+    if query.order_by != "id":
         terms.append(f"{order} IS NOT NULL")
+        values += order_values
         if query.order_by not in COLUMN_OF:
-            terms.append(f"{_json_type(query.order_by)} IN ('text', 'integer', 'real')")
+            terms.append("json_type(body, ?) IN ('text', 'integer', 'real')")
+            values.append(_path(query.order_by))
     if query.after is not None:
         for part in query.after:
             _check_value(part)
         sign = "<" if query.descending else ">"
-        if by_id:
+        if query.order_by == "id":
             terms.append(f"id {sign} ?")
             values.append(query.after[1])
         else:
             terms.append(f"({order}, id) {sign} (?, ?)")
-            values += query.after
+            values += [*order_values, *query.after]
     terms.append(ALIVE)
     values.append(now)
     way = "DESC" if query.descending else "ASC"
-    ordering = f"id {way}" if by_id else f"{order} {way}, id {way}"
+    ordering = f"id {way}" if query.order_by == "id" else f"{order} {way}, id {way}"
+    if query.order_by != "id":
+        values += order_values
     values.append(query.limit)
     index = _index(spec, query, whole=whole, tenant=tenant)
     return (
@@ -92,32 +96,33 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
 
 def _index(spec: ContainerSpec, query: Query, *, whole: bool, tenant: bool) -> str:
     table = f"docs_{spec.name}"
-    if query.order_by == "createdAt" and tenant and not whole:
-        equal = {where.field for where in query.where if where.op == "="}
-        for field in spec.filters if "type" in equal else ():
-            if field in equal:
-                return f"INDEXED BY {filter_index(spec.name, field)}"
-        return f"INDEXED BY {table}_created"
     if whole:
         return f"INDEXED BY {table}_key"
     if query.order_by == "sweepAt":
         return f"INDEXED BY {table}_sweep"
+    if query.order_by == "createdAt" and tenant:
+        equal = {where.field for where in query.where if where.op == "="}
+        filters = [field for field in spec.filters if field in equal]
+        if filters and "type" in equal:
+            return f"INDEXED BY {filter_index(spec.name, filters[0])}"
+        return f"INDEXED BY {table}_created"
     return ""
 
 
-def _expression(field: str) -> str:
-    """The SQL for a body property. Raises `BadDocument` for a name that cannot be one."""
-    _check_field(field)
-    return COLUMN_OF.get(field) or property_sql(field)
+def _expression(spec: ContainerSpec, field: str) -> tuple[str, list[Any]]:
+    """The SQL for a body property, and its parameters."""
+    column = COLUMN_OF.get(field)
+    if column is not None:
+        return column, []
+    if field in spec.filters:
+        return property_sql(field), []
+    return "json_extract(body, ?)", [_path(field)]
 
 
-def _json_type(field: str) -> str:
-    return f"json_type(body, '$.\"{field}\"')"
-
-
-def _check_field(field: str) -> None:
-    if not _FIELD.match(field):
+def _path(field: str) -> str:
+    if not _FIELD.fullmatch(field):
         raise BadDocument(f"not a property that can be queried: {field!r:.80}")
+    return f'$."{field}"'
 
 
 def _check_value(value: object) -> None:
@@ -130,23 +135,28 @@ def _check_value(value: object) -> None:
         raise BadDocument(f"queries compare with text, 64-bit integers and booleans: {value!r:.80}")
 
 
-def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
+def _add_filter(spec: ContainerSpec, terms: list[str], values: list[Any], where: Where) -> None:
     """As in Cosmos, values of another type never match: SQLite would call every number smaller
     than every text, and true equal to 1."""
     _check_value(where.value)
     if where.op not in _OPERATORS:
         raise BadDocument(f"no such comparison: {where.op!r:.80}")
-    expression = _expression(where.field)
     if isinstance(where.value, bool):
-        expression = property_sql(where.field)  # columns hold no booleans
-        terms.append(f"{_json_type(where.field)} IN ('true', 'false')")
-        terms.append(f"{expression} {where.op} ?")
-        values.append(where.value)
+        path = _path(where.field)
+        terms.append(
+            f"json_type(body, ?) IN ('true', 'false') AND json_extract(body, ?) {where.op} ?"
+        )
+        values += [path, path, where.value]
         return
+    expression, parameters = _expression(spec, where.field)
     terms.append(f"{expression} {where.op} ?")
-    values.append(where.value)
-    kinds = "= 'text'" if isinstance(where.value, str) else "IN ('integer', 'real')"
-    if where.field not in COLUMN_OF:
-        terms.append(f"{_json_type(where.field)} {kinds}")
-    elif where.op != "=":  # equality compares types too
-        terms.append(f"typeof({expression}) {kinds}")
+    values += [*parameters, where.value]
+    text = isinstance(where.value, str)
+    if where.field in COLUMN_OF:
+        if where.op != "=":  # equality compares types too
+            kinds = "= 'text'" if text else "IN ('integer', 'real')"
+            terms.append(f"typeof({expression}) {kinds}")
+    else:
+        kinds = "= 'text'" if text else "IN ('integer', 'real')"
+        terms.append(f"json_type(body, ?) {kinds}")
+        values.append(_path(where.field))

@@ -69,8 +69,8 @@ CREATE INDEX IF NOT EXISTS {index} ON docs_{container}
 
 
 def property_sql(field: str) -> str:
-    """SQL for a body property without a column. `field` has no quotes. A literal path and not a
-    parameter: an index on an expression is used only for the very same expression."""
+    """SQL for one of a container's `filters`. A literal path and not a parameter: an index on an
+    expression is used only for the very same expression."""
     return f"json_extract(body, '$.\"{field}\"')"
 
 

@@ -8,7 +8,6 @@ is in `sqlite_schema`, what may be stored in `document_rules`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -26,14 +25,14 @@ from orchestrator.adapters.document_rules import (
     is_storable_id,
 )
 from orchestrator.adapters.local.sqlite_common import (
+    checkpoint,
     connect,
     never_wait,
     opening,
-    primary_code,
     read,
 )
 from orchestrator.adapters.local.sqlite_group import INLINE_COMMIT_S, GroupWriter, Hooks, Untouched
-from orchestrator.adapters.local.sqlite_operations import apply, prepare
+from orchestrator.adapters.local.sqlite_operations import apply, prepare, unavailable
 from orchestrator.adapters.local.sqlite_query import compile_query, partition_text
 from orchestrator.adapters.local.sqlite_schema import create_layout, statements
 from orchestrator.adapters.local.system import SystemClock
@@ -51,7 +50,6 @@ from orchestrator.ports import (
     Query,
     Replace,
     StoreError,
-    TooLarge,
     Unavailable,
     Upsert,
 )
@@ -59,7 +57,7 @@ from orchestrator.ports import (
 CHECKPOINT_CHANGES: Final = 4_000
 """Row changes between checkpoints in the background: some 10 MB of log at most."""
 CHECKPOINT_PAGES: Final = 16_384
-"""Log pages (64 MB) at which a commit itself checkpoints, if the background could not finish
+"""Log pages (32 MB) at which a commit itself checkpoints, if the background could not finish
 because writers never paused. Nearly all pages are copied by then, so this is short."""
 PURGE_EVERY_MS: Final = 10_000
 PURGE_AT_ONCE: Final = 500  # expired documents per container and purge; bounds the group's time
@@ -109,7 +107,7 @@ class SqliteStore:
         self._writer = GroupWriter(
             Hooks(
                 connection=lambda: self._db,
-                failed=_unavailable,
+                failed=unavailable,
                 begun=self._begun,
                 ending=self._ending,
                 ended=self._ended,
@@ -189,7 +187,7 @@ class SqliteStore:
         try:
             return read(db, sql, values)
         except sqlite3.Error as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     # --- writes -----------------------------------------------------------------------------------
 
@@ -291,29 +289,10 @@ class SqliteStore:
         if self._closed or not (self._checkpoint is None or self._checkpoint.done()):
             return
         self._changes_at_checkpoint = self._db.total_changes
-        self._checkpoint = self._background.submit(_checkpoint, self._path)
-
-
-def _checkpoint(path: Path) -> None:
-    with contextlib.suppress(sqlite3.Error):  # another process does it just now; or the next time
-        db = connect(path, durable=True, checkpoint_pages=0)
-        try:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        finally:
-            db.close()
+        self._checkpoint = self._background.submit(checkpoint, self._path)
 
 
 @lru_cache(4096)
 def _key(container: str, partition: Partition) -> str:
     check_partition(container_spec(container), partition)
     return partition_text(partition)
-
-
-def _unavailable(error: Exception) -> StoreError:
-    """A database error as a port error, a fresh one for every caller."""
-    if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_TOOBIG:
-        failure: StoreError = TooLarge(str(error))
-    else:
-        failure = Unavailable(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure

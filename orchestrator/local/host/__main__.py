@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -23,6 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket", type=int, required=True, help="inherited listening socket")
     parser.add_argument("--control", type=int, required=True, help="inherited end of a socket pair")
     arguments = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.WARNING,
+        format=f"worker {arguments.worker} %(levelname)s %(name)s: %(message)s",
+    )
     # Ctrl-C reaches the whole process group; the supervisor then sends SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return asyncio.run(

@@ -23,7 +23,7 @@ from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host.errors import IndexingError
 from orchestrator.local.host.feed_listener import FeedListener
 from orchestrator.local.host.host_json import HostJson
-from orchestrator.local.host.http_server import HttpServer, listening_socket
+from orchestrator.local.host.http_server import HttpServer
 from orchestrator.local.host.indexing import (
     FeedBinding,
     HttpBinding,
@@ -33,6 +33,7 @@ from orchestrator.local.host.indexing import (
     index,
 )
 from orchestrator.local.host.invoke import Invoker
+from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.queue_listener import BatchListener, QueueListener, SingleListener
 from orchestrator.local.host.timer_listener import TimerListener
 from orchestrator.ports import Clock, DocumentStore, Receiver

@@ -7,7 +7,6 @@ aiohttp's.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import secrets
 import socket
@@ -19,36 +18,17 @@ import orjson
 from aiohttp import web
 
 from orchestrator.functions.http_errors import stack
-from orchestrator.local.host.errors import PortInUse
 from orchestrator.local.host.indexing import HttpBinding
 from orchestrator.local.host.invoke import Invoker
+from orchestrator.local.host.listening import BACKLOG
 from orchestrator.local.host.routes import BadPath, Found, RouteTable
 
 logger = logging.getLogger("orchestrator.local.host")
 
 MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024
 """The real host's default limit; what an API allows is for its functions to say."""
-_BACKLOG: Final = 1024
 _ACCEPT_TURNS: Final = 5
 _NO_BODY: Final = frozenset({204, 304})
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound, listening TCP socket; port 0 takes a free one. Raises `PortInUse`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Only skips TIME_WAIT of an earlier run; a listener that lives is still refused.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            raise PortInUse(port, host) from error
-        raise
-    sock.setblocking(False)
-    return sock
 
 
 class HttpServer:
@@ -85,7 +65,7 @@ class HttpServer:
         )
         self._runner = runner = web.ServerRunner(server, shutdown_timeout=drain_s)
         await runner.setup()
-        await web.SockSite(runner, sock, backlog=_BACKLOG).start()
+        await web.SockSite(runner, sock, backlog=BACKLOG).start()
 
     async def stop(self) -> None:
         """Accept no more, let running requests end, close."""

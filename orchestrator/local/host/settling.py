@@ -46,13 +46,13 @@ class Settler:
             await asyncio.shield(self._flushing)
 
     def _wake(self) -> None:
+        # The task begins in the next turn of the loop: whatever ends in this one goes along.
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(), name=f"settle-{self._queue}")
 
     async def _flush(self) -> None:
         try:
             while self._completed or self._abandoned:
-                await asyncio.sleep(0)  # whatever else ends in this turn of the loop goes along
                 completed, self._completed = self._completed, []
                 abandoned, self._abandoned = self._abandoned, []
                 if completed:

@@ -7,8 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.local.host.host import ALL_ROLES
-from orchestrator.local.host.http_server import listening_socket
+from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.supervisor import Supervisor, child_command
 
 ADDRESS = "127.0.0.1"
@@ -28,6 +27,7 @@ def up(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> 
     sock = listening_socket(ADDRESS, port)
     if workers == 1:
         # Imported here: a supervisor runs no functions and needs no engine.
+        from orchestrator.local.host.host import ALL_ROLES
         from orchestrator.local.host.serve import serve
 
         return asyncio.run(serve(data=data, sock=sock, on_ready=on_ready, roles=ALL_ROLES))

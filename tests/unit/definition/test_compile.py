@@ -1,3 +1,5 @@
+"""Compiling: what a workflow runs with, from its tasks, its defaults and the platform."""
+
 from itertools import product
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""`docs/definition.md` and the code must say the same: defaults, limits and problem codes."""
+
 import re
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The JSON Schema for editors accepts what may be written and marks what is wrong."""
+
 from typing import Any
 
 import pytest

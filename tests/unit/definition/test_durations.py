@@ -1,3 +1,5 @@
+"""Durations as written (`1h30m`, ISO 8601) and as milliseconds."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

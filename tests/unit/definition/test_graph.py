@@ -1,3 +1,5 @@
+"""Ancestors, cycles and unreachable tasks, against slow and obvious versions of the same."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

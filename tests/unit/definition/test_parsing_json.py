@@ -1,3 +1,5 @@
+"""JSON as read from a request: exact, strict, and never an error that is not ours."""
+
 import contextlib
 import json
 from typing import Any

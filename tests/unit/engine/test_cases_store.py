@@ -25,6 +25,7 @@ from orchestrator.ports import (
 )
 from tests.support.definitions import flow, retry, task
 from tests.support.faults import FaultyStore, times, touching
+from tests.support.lists import catch_up
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
@@ -165,11 +166,13 @@ async def test_a_write_whose_answer_was_lost_is_recognised_as_ones_own(
     await world.publish(flow(a=task("noop"), b=task("noop", "a")))
 
     def lose(name: str, args: tuple[Any, ...]) -> StoreError | None:
-        key = (name, id(args[2]))
-        if name != "batch" or not touching(kind, args[2]) or key in lost:
+        if name != "batch" or not touching(kind, args[2]):
             return None
-        lost.add(key)
-        return Unavailable("connection reset") if len(lost) % 2 else None
+        written = tuple(getattr(operation, "body", {}).get("id") for operation in args[2])
+        if written in lost:
+            return None
+        lost.add(written)
+        return Unavailable("connection reset")
 
     lost: set[Any] = set()
     faulty[0].after = lose
@@ -230,7 +233,7 @@ async def test_listing_never_shows_another_tenants_rows_even_if_the_adapter_does
     for tenant in ("t", "t2", "t_x"):
         await catalog.publish(world.engine, tenant, flow(a=task("noop")))
         await submit.start(world.engine, tenant, "flow", None)
-    await world.project()
+    await catch_up(world)
     items, _ = await inspect.executions(world.engine, "t", ExecutionFilter(), limit=100, after=None)
     assert len(items) == 1
     assert world.engine.metrics.value("weft_foreign_rows_total") == 2

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from client import Client
+from http_client import Client
+from http_support import ENGINE, EXECUTION, UseCases, make_client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
 from orchestrator.functions import http_executions, http_operations, http_workflows
 from orchestrator.functions.provider import EngineProvider
-
-ENGINE: Any = SimpleNamespace(name="engine")
-PROGRESS = views.Progress(total=1)
-EXECUTION = {
-    "id": "e-1",
-    "workflow": "hello",
-    "version": 1,
-    "status": ExecutionStatus.PENDING,
-    "created_at": 1_767_225_600_123,
-    "progress": PROGRESS,
-}
-
-
-class UseCases:
-    """`answers[name]` is what a use case gives: a value, an exception to raise, or a function of
-    its arguments. `asked` has every call's name and arguments (engine left out)."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        self.answers: dict[str, Any] = {}
-
-    def play(self, name: str) -> Callable[..., Any]:
-        async def use_case(engine: Any, *args: Any, **more: Any) -> Any:
-            assert engine is ENGINE
-            self.asked.append((name, args, more))
-            answer = self.answers[name]
-            if isinstance(answer, Exception):
-                raise answer
-            return answer(*args, **more) if callable(answer) else answer
-
-        return use_case
-
-    @property
-    def last(self) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-        """The latest call."""
-        return self.asked[-1]
 
 
 @pytest.fixture
@@ -89,14 +53,6 @@ def use_cases(monkeypatch: pytest.MonkeyPatch) -> UseCases:
 
 async def _build() -> Any:
     return ENGINE
-
-
-def make_client(provider: EngineProvider) -> Client:
-    return Client(
-        http_workflows.blueprint(provider),
-        http_executions.blueprint(provider),
-        http_operations.blueprint(provider),
-    )
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from client import Client
-from conftest import EXECUTION, UseCases
+from http_client import Client
+from http_support import EXECUTION, UseCases
 
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.status import ExecutionStatus, TaskStatus

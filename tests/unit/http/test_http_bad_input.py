@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from client import Client
-from conftest import UseCases
+from http_client import Client
+from http_support import UseCases
 
 from orchestrator.domain import errors
 from orchestrator.domain.errors import ErrorDetail

@@ -11,8 +11,8 @@ from typing import Any
 
 import azure.functions as func
 import pytest
-from client import Client
-from conftest import ENGINE, UseCases, make_client
+from http_client import Client
+from http_support import ENGINE, UseCases, make_client
 from openapi_spec_validator import validate
 
 from orchestrator.domain import errors, validation

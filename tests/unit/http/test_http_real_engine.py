@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from client import Client
-from conftest import make_client
+from http_client import Client
+from http_support import make_client
 
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.topology import EXECUTIONS

@@ -1,0 +1,89 @@
+"""Pages name files and other pages: every one of them must be there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain import topology
+from orchestrator.engine import documents, handback, sweep
+from orchestrator.engine.core import Tunables
+from orchestrator.functions.timers import SWEEP_SCHEDULE
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    path
+    for folder in ("", "docs", "bench", "samples", "samples/*")
+    for path in ROOT.glob(f"{folder}/*.md" if folder else "*.md")
+)
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+NAMED_FILE = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:py|json|toml|md))`")
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        found = page.parent / file if file else page
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
+            assert anchor in anchors, target
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    files = set(NAMED_FILE.findall(ARCHITECTURE))
+    assert len(files) > 40
+    missing = [
+        file
+        for file in sorted(files)
+        if not (ROOT / file).exists()
+        and not (ROOT / "orchestrator" / file).exists()
+        and not (ROOT / "orchestrator" / "domain" / file).exists()
+    ]
+    assert not missing
+
+
+def test_the_architecture_states_the_bounds_of_the_code() -> None:
+    """The figures of section 8 follow from these; who changes one must change the page."""
+    times = Tunables()
+    assert SWEEP_SCHEDULE == "*/15 * * * * *"
+    every = 15
+    outbox = every + times.outbox_grace_ms // 1000
+    silent = every + times.silence_ms // 1000
+    lease = every + times.lease_ms // 1000
+    due = every + times.retry_grace_ms // 1000
+    longest = times.max_silence_ms // 60_000
+    for text in (
+        f"| {outbox} s after the commit |",
+        f"| {lease} s after the last renewal |",
+        f"| {due} s after it was due |",
+        f"| {silent} s after the last commit; up to {longest} min {every} s",
+        f"up to {sweep.MAX_PAGES * times.sweep_page:,}",
+        f"After {handback.MAX_HOPS} hops",
+        f"chunks of {topology.MAP_CHUNK_ITEMS}",
+        f"(`SCHEMA_VERSION`, now {topology.SCHEMA_VERSION})",
+        f"more than {documents.CHUNKED_MAPS} maps",
+        f"{topology.MAX_LOCK_RENEWAL_SECONDS // 60} min) and the function's time-out",
+    ):
+        assert text in ARCHITECTURE, text
+
+
+def test_the_architecture_lists_the_documents_of_the_code() -> None:
+    described = set(re.findall(r"^    \S+\s+([a-z]+)  ", documents.__doc__ or "", re.MULTILINE))
+    listed = set(
+        re.findall(r"^\| `([a-z]+)` \| [^|]*\| [^|]*\| [^|]*\|$", ARCHITECTURE, re.MULTILINE)
+    )
+    described.discard("type")  # the heading
+    assert described
+    assert listed == described | {"deadletter"}

@@ -1,0 +1,117 @@
+"""The tree itself: files stay small and say why they exist, and nothing ties it to one machine.
+
+These are the rules of CONTRIBUTING.md that no linter of ours knows. Without them a storage class
+grows to thousands of lines one commit at a time, and a path of somebody's home directory breaks
+the clone of everybody else.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("orchestrator", "activities", "bench", "samples", "tests")
+MAX_LINES = 330
+LONG = {
+    "orchestrator/ports.py": 450,  # one seam, read as one text
+    "tests/unit/": 430,  # long tables of cases
+}
+"""Path prefix -> its own limit of lines."""
+
+SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist"})
+TEXT = frozenset(
+    (".py", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".html", ".cfg", ".ini", ".sh", "")
+)
+
+OF_THIS_MACHINE = re.compile(
+    r"/work/(?:main|wt|shared)\b|/tmp/v3\.\d|/root/|/home/[a-z]\w*/|/Users/[a-z]"
+    r"|index-url|extra-index|pypi\.org|files\.pythonhosted"
+)
+
+
+def files() -> list[Path]:
+    """Every text file that belongs to the tree, not what tools and environments leave in it."""
+    found: list[Path] = []
+    folders = [ROOT]
+    while folders:
+        for path in folders.pop().iterdir():
+            if path.is_dir():
+                hidden = path.name.startswith(".") and path.name not in (".ci", ".github")
+                if not hidden and path.name not in SKIPPED_FOLDERS and ".egg-info" not in path.name:
+                    folders.append(path)
+            elif path.suffix in TEXT and path.name not in (".git", "local.settings.json"):
+                found.append(path)
+    return sorted(found)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+FILES = [path for path in files() if path != Path(__file__)]  # it names what it looks for
+PYTHON = [
+    path
+    for path in FILES
+    if path.suffix == ".py" and (path.parent == ROOT or name(path).startswith(SOURCES))
+]
+PRODUCT = [path for path in PYTHON if not name(path).startswith("tests")]
+
+
+def test_the_walk_finds_the_tree() -> None:
+    names = {name(path) for path in FILES}
+    assert {"function_app.py", "README.md", "pyproject.toml", ".ci/run"} <= names
+    assert {"orchestrator/ports.py", "activities/registry.py", "tests/support/world.py"} <= names
+    assert not [one for one in names if ".venv" in one or "__pycache__" in one]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_a_file_is_small_and_says_why_it_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = text.count("\n")
+    limits = [limit for prefix, limit in LONG.items() if name(path).startswith(prefix)]
+    assert lines <= max([MAX_LINES, *limits]), f"{lines} lines: split it by concern"
+    if text.strip():  # an empty __init__.py has nothing to say
+        assert ast.get_docstring(ast.parse(text)), "no module docstring"
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name)
+def test_azure_functions_stays_in_its_rooms(path: Path) -> None:
+    """import-linter knows external packages by their first name only, and adapters/azure may use
+    the SDKs, but not the programming model."""
+    if name(path).startswith(("orchestrator/functions/", "orchestrator/local/", "function_app")):
+        return
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert not [one for one in imported if one.startswith("azure.functions")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_no_path_of_a_machine_and_no_registry_address(path: Path) -> None:
+    found = OF_THIS_MACHINE.search(path.read_text(encoding="utf-8"))
+    assert found is None, f"{found[0]!r} is of one machine only"
+
+
+def test_the_search_finds_what_it_must() -> None:
+    for text in ("see /work/main/x", "/root/.venv", "pip --index-url x", "/tmp/v3.11.7/bin"):
+        assert OF_THIS_MACHINE.search(text)
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """pytest imports modules of folders without `__init__.py` by their bare name: two of one name
+    would hide each other."""
+    seen: dict[str, Path] = {}
+    for path in PYTHON:
+        if not name(path).startswith("tests/") or (path.parent / "__init__.py").exists():
+            continue
+        if path.name == "conftest.py":
+            continue
+        assert path.name not in seen, f"{name(path)} and {name(seen[path.name])}"
+        seen[path.name] = path
