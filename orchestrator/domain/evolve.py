@@ -4,8 +4,9 @@
 together, and `weft verify` folds the history again and compares. A second place that changes state
 would make the history a story beside the truth.
 
-`Fold` is the working form; `evolve` and `fold` are the pure functions around it. Events that make
-no sense raise `IllegalTransition`. The workflow is not needed: a history can be checked by itself.
+`Fold` is the working form (bytes thawed, so that a commit of many events copies them once);
+`evolve` and `fold` are the pure functions around it. Events that make no sense raise
+`IllegalTransition`. The workflow is not needed: a history can be checked by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from orchestrator.domain.transitions import (
     check_execution,
     codes_from,
 )
-from orchestrator.domain.working import ITEM_FROM, Working
+from orchestrator.domain.working import ITEM_FROM, WorkingState
 
 _QUEUE: Final = codes_from(TASK, TaskOperation.QUEUE)
 _REQUEUE: Final = codes_from(TASK, TaskOperation.REQUEUE)
@@ -41,8 +42,8 @@ _CANCEL_ITEMS: Final = bytes.maketrans(
 )
 
 
-class Fold(Working):
-    """An execution's state while events are applied to it."""
+class Fold(WorkingState):
+    """The working state with the one way to change it."""
 
     __slots__ = ()
 

@@ -1,9 +1,7 @@
-"""The working form of an execution's state: bytes thawed, so that a commit of many events copies
-them once, and no move that the transition table forbids.
+"""An execution's state, thawed: what `evolve` changes in place and freezes again.
 
-`evolve` says what each event does; here is what may be done at all. A change that went past these
-methods would leave counts and letters of a map disagreeing, and nobody would notice before the map
-never ends.
+A commit of many events would copy the packed statuses once per event; here they are copied once.
+Only `evolve` changes it, through `move` and `move_items`, which ask the transition table.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ from orchestrator.domain.status import STATUS_OF_CODE, Code, ExecutionStatus
 from orchestrator.domain.transitions import ITEM, IllegalTransition, TaskOperation, codes_from
 
 ITEM_FROM: Final = {operation: codes_from(ITEM, operation) for operation in TaskOperation}
-"""Per operation, the codes that an item of a map may have before it."""
+"""Per operation, the codes of an item from which it is allowed."""
 
 
-class Working:
+class WorkingState:
     """An execution's state while events are applied to it. Fields as in `ExecutionState`; `codes`
-    is its `tasks`. Read freely; change only by applying events (`evolve.Fold`)."""
+    is its `tasks`. Read freely; change only by `apply`."""
 
     __slots__ = (
         "accepted_at",
