@@ -42,7 +42,7 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
         raise ValueError(f"limit {query.limit}: at least 1")
     terms: list[str] = []
     values: list[Any] = []
-    partition = query.partition or ()
+    partition = tuple(query.partition or ())
     check_partition(spec, partition, prefix=True)
     whole = len(partition) == len(spec.partition)
     tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
