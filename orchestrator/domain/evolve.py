@@ -18,7 +18,7 @@ from typing import Any, Final
 from orchestrator.domain import events as ev
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
-from orchestrator.domain.status import STATUS_OF_CODE, Code, ExecutionStatus
+from orchestrator.domain.status import SETTLED_CODES, STATUS_OF_CODE, Code, ExecutionStatus
 from orchestrator.domain.transitions import (
     ITEM,
     TASK,
@@ -183,16 +183,20 @@ def _failed(fold: Fold, event: ev.TaskFailed) -> None:
 
 def _cancelled(fold: Fold, event: ev.TasksCancelled) -> None:
     for task in event.tasks:
-        fold.move(task, Code.CANCELLED, _CANCEL, TaskOperation.CANCEL)
-        fold.waits.pop(task, None)
-        state = fold.maps.get(task)
-        if state is not None:
-            fold.maps[task] = replace(
-                state,
-                items=state.items.translate(_CANCEL_ITEMS),
-                queued=0,
-                cancelled=state.count - state.completed - state.failed,
-            )
+        _cancel(fold, task)
+
+
+def _cancel(fold: Fold, task: int) -> None:
+    fold.move(task, Code.CANCELLED, _CANCEL, TaskOperation.CANCEL)
+    fold.waits.pop(task, None)
+    state = fold.maps.get(task)
+    if state is not None:
+        fold.maps[task] = replace(
+            state,
+            items=state.items.translate(_CANCEL_ITEMS),
+            queued=0,
+            cancelled=state.count - state.completed - state.failed,
+        )
 
 
 def _map_started(fold: Fold, event: ev.MapStarted) -> None:
@@ -251,6 +255,17 @@ def _execution_failed(fold: Fold, event: ev.ExecutionFailed) -> None:
     fold.failure = event.failure
 
 
+def _execution_cancelled(fold: Fold, event: ev.ExecutionCancelled) -> None:
+    for task, code in enumerate(fold.codes):
+        if code not in SETTLED_CODES:
+            _cancel(fold, task)
+    fold.ended_at = event.at
+
+
+def _no_more(fold: Fold, event: ev.Event) -> None:
+    """The status is all that changes."""
+
+
 def _end(fold: Fold, at: int, operation: ExecutionOperation) -> None:
     if fold.unsettled():
         raise IllegalTransition(operation, "unsettled tasks", "the execution")
@@ -261,6 +276,9 @@ _EXECUTION_OPERATION: Final[dict[type, ExecutionOperation]] = {
     ev.ExecutionStarted: ExecutionOperation.START,
     ev.ExecutionCompleted: ExecutionOperation.COMPLETE,
     ev.ExecutionFailed: ExecutionOperation.FAIL,
+    ev.ExecutionPaused: ExecutionOperation.PAUSE,
+    ev.ExecutionResumed: ExecutionOperation.RESUME,
+    ev.ExecutionCancelled: ExecutionOperation.CANCEL,
 }
 
 _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
@@ -280,6 +298,9 @@ _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
     ev.FailureNoted: _failure_noted,
     ev.ExecutionCompleted: _execution_completed,
     ev.ExecutionFailed: _execution_failed,
+    ev.ExecutionPaused: _no_more,
+    ev.ExecutionResumed: _no_more,
+    ev.ExecutionCancelled: _execution_cancelled,
 }
 
 

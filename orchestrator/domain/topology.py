@@ -74,6 +74,7 @@ CATALOG: Final = "catalog"
 CONTROL: Final = "control"
 VISIBILITY: Final = "visibility"
 LEASES: Final = "leases"
+AUDIT: Final = "audit"
 
 CONTAINERS: Final[dict[str, ContainerSpec]] = {
     spec.name: spec
@@ -86,7 +87,7 @@ CONTAINERS: Final[dict[str, ContainerSpec]] = {
             partition=("tenantId",),
             filters=("key", "parent", "startedBy", "workflow", "status"),
         ),
-        ContainerSpec(name="audit", partition=("tenantId",)),
+        ContainerSpec(name=AUDIT, partition=("tenantId",)),
         ContainerSpec(name=LEASES, partition=("id",)),
     )
 }

@@ -21,7 +21,13 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.state import ExecutionState
-from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
+from orchestrator.domain.status import (
+    SETTLED_CODES,
+    TERMINAL_EXECUTION,
+    Code,
+    ExecutionStatus,
+    TaskStatus,
+)
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
@@ -76,10 +82,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a message needs no work now. `stale`: look again soon, the store may lag behind."""
+    """Why a message needs no work now. `stale`: look again soon, the store may lag behind. `over`:
+    the execution has settled this task without its worker."""
 
     reason: str
     stale: bool = False
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class Ended:
     aggregate: Aggregate
     doc: dict[str, Any]
     etag: str | None  # None: the document does not exist yet
+    report: bool = True  # False: the execution does not wait for it any more
 
 
 async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
@@ -112,12 +121,15 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     spec = _spec(aggregate.workflow, position, message.item)
     if spec is None:
         return Refusal("noSuchItem")
-    if refusal := _refused(aggregate.state, position, message.item):
-        return refusal
     doc = existing.body if existing else None
+    now = engine.clock.now()
+    if refusal := _refused(aggregate.state, position, message.item):
+        if refusal.over and existing is not None and _left_open(existing.body, now):
+            closed = _cancelled(existing.body, now)
+            return Ended(aggregate, closed, existing.etag, report=False)
+        return refusal
     if doc is not None and doc["status"] in FINAL:
         return Refusal("finished")
-    now = engine.clock.now()
     giving_back = _gives_back(aggregate.workflow, aggregate.state, position)
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
@@ -127,8 +139,7 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     elif doc is not None and not giving_back and doc["dueAt"] > now:
         return Refusal("notDue")
     if giving_back:
-        doc = _new(partition, message) if doc is None else _without_lease(doc)
-        doc |= {"status": TaskStatus.CANCELLED.value, "endedAt": now}
+        doc = _cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
@@ -206,7 +217,7 @@ def _spec(workflow: Workflow, position: int, item: int | None) -> TaskSpec | Non
 def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal | None:
     """Whether the execution's state forbids to run the task."""
     if state.status in TERMINAL_EXECUTION:
-        return Refusal("executionEnded")
+        return Refusal("executionEnded", over=True)
     if state.status is ExecutionStatus.PAUSED:
         return Refusal("paused")
     wanted = Code.QUEUED if item is None else Code.WAITING
@@ -214,7 +225,19 @@ def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal 
     if code == wanted:
         return None
     # Dispatched by a commit that this replica has not seen yet; never final the other way round.
-    return Refusal("notDispatched", stale=code == Code.PENDING)
+    return Refusal("notDispatched", stale=code == Code.PENDING, over=code in SETTLED_CODES)
+
+
+def _left_open(doc: dict[str, Any], now: int) -> bool:
+    """Whether a task document waits for a retry or a dead worker: while it does, the sweeper keeps
+    looking after it."""
+    if doc["status"] == TaskStatus.RUNNING.value:
+        return doc["lease"]["until"] <= now
+    return doc["status"] not in FINAL
+
+
+def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
+    return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
 def _gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:

@@ -168,8 +168,16 @@ async def advance(
 async def _decide(
     engine: Engine, aggregate: Aggregate, messages: Sequence[Message], now: int
 ) -> Decision:
-    """Decide, loading what its expressions turn out to need."""
-    inputs: list[Input] = await facts.inputs_of(engine, aggregate, messages)
+    """Turn the messages into inputs and decide."""
+    return await decide_with_facts(
+        engine, aggregate, await facts.inputs_of(engine, aggregate, messages), now
+    )
+
+
+async def decide_with_facts(
+    engine: Engine, aggregate: Aggregate, inputs: Sequence[Input], now: int
+) -> Decision:
+    """Decide, loading what the expressions turn out to need."""
     known = facts.empty(aggregate)
     for _ in range(MAX_FACT_ROUNDS):
         decision = decide(aggregate.workflow, aggregate.state, inputs, known, now)

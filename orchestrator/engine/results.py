@@ -55,7 +55,7 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
 
 async def record_end(engine: Engine, ended: Ended) -> None:
     """Write a final document of a task that was not run, and tell the orchestrator."""
-    message = _finished(ended.aggregate, ended.doc)
+    message = _finished(ended.aggregate, ended.doc) if ended.report else None
     now = engine.clock.now()
     written = await _write(engine, ended.aggregate, ended.doc, ended.etag, message, now)
     if written is not None:

@@ -17,8 +17,8 @@ import typer
 from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.local import cli_input, cli_rebuild, cli_watch
-from orchestrator.local.cli_client import DEFAULT_URL, Client
+from orchestrator.local import cli_control, cli_input, cli_rebuild, cli_watch
+from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
     FAILED,
@@ -28,6 +28,7 @@ from orchestrator.local.cli_faults import (
     printable,
 )
 from orchestrator.local.cli_history import history_table
+from orchestrator.local.cli_options import DEFAULT_URL, AsJson, File, Id, Url
 from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
 
 app = typer.Typer(
@@ -40,17 +41,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cli_rebuild.app, name="rebuild")
-
-Url = Annotated[
-    str,
-    typer.Option("--url", envvar="WEFT_URL", help="Root of the server.", show_default=True),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the execution.")]
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="Definition in YAML or JSON; `-` reads stdin.")
-]
-
 
 # --- on this machine ------------------------------------------------------------------------------
 
@@ -284,6 +274,9 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     for problem in found["problems"]:
         emit(out, Text(f"  {printable(problem)}"))
     return FAILED
+
+
+cli_control.register(app)
 
 
 @app.command(hidden=True)

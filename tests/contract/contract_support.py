@@ -21,11 +21,14 @@ from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
 from tests.wire import tls
 from tests.wire.blob.server import BlobServer
+from tests.wire.cosmos.opening import cosmos_store
 from tests.wire.http_service import StaticCredential
 from tests.wire.keyvault.server import KeyVaultServer
 
 TENANT = "t"
-START = 1_800_000_000_000  # epoch ms of the tests' clock
+START = 4_000_000_000_000
+"""Epoch ms of the tests' clock: in 2096, because SDKs compare times on the wire with the machine's
+clock and refuse to settle a message whose lock has ended by that."""
 
 
 class ManualClock:
@@ -115,7 +118,7 @@ async def wire_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secr
         await secrets.close()
 
 
-STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
+STORES: dict[str, OpenStore] = {"sqlite": sqlite_store, "cosmos": cosmos_store}
 BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
 PAYLOADS: dict[str, OpenPayloads] = {"files": file_payloads, "blob": wire_payloads}
 SECRETS: dict[str, OpenSecrets] = {"environment": env_secrets, "keyvault": wire_secrets}

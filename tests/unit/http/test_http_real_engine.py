@@ -293,3 +293,20 @@ async def test_ready_with_a_store_that_answers_and_without(real: Client, engine:
     await engine.store.close()
     assert (await real("GET", "/ready")).status == 503
     assert (await real("GET", "/live")).status == 200
+
+
+async def test_pause_resume_and_cancel(real: Client) -> None:
+    own = f"/v1/executions/{(await start(real)).json()['id']}"
+    paused = await real("POST", f"{own}/pause", json={"reason": "deploy"})
+    assert (paused.status, paused.json()["status"]) == (200, "PAUSED")
+    assert (await real("POST", f"{own}/pause")).status == 200
+    assert (await real("POST", f"{own}/resume")).json()["status"] == "RUNNING"
+    assert (await real("POST", f"{own}/cancel")).json()["status"] == "CANCELLED"
+    refused = await real("POST", f"{own}/pause")
+    assert refused.status == 409
+    assert refused.json()["error"]["code"] == "CANNOT_PAUSE"
+    assert (await real("POST", f"{own}/cancel")).status == 200
+    assert (await real("POST", "/v1/executions/nope/cancel")).status == 404
+    bad = await real("POST", f"{own}/cancel", json={"reson": "typo"})
+    assert bad.status == 422
+    assert "reason" in bad.json()["error"]["details"][0]["hint"]
