@@ -22,7 +22,7 @@ from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
 from orchestrator.engine import letters, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended
+from orchestrator.engine.claims import Claim, Ended, still_held
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
@@ -42,6 +42,11 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
         if letter is not None:
             letter = letters.of_attempt(claim.aggregate, claim.spec, doc, letter, now)
         written = await _write(engine, claim.aggregate, doc, claim.etag, message, now, letter)
+        if written is None and await still_held(engine, claim):
+            written = await _write(engine, claim.aggregate, doc, claim.etag, message, now, letter)
+        # The lease ends here: a renewal while the message is sent would meet the new ETag, and be
+        # taken for a lease that another worker has.
+        claim.ended = True
     if written is None:
         engine.metrics.count("weft_late_results_total")
         log.warning(
