@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain import evolve_operator
 from orchestrator.domain.state import ExecutionState, MapState
 from orchestrator.domain.status import SETTLED_CODES, Code, ExecutionStatus
 from orchestrator.domain.transitions import (
@@ -93,7 +94,8 @@ def _completed(fold: Fold, event: ev.TaskCompleted) -> None:
 
 
 def _failed(fold: Fold, event: ev.TaskFailed) -> None:
-    before = fold.move(event.task, Code.DEAD_LETTERED, _FAIL, TaskOperation.FAIL)
+    code = Code.DEAD_ACCEPTED if event.accepted else Code.DEAD_LETTERED
+    before = fold.move(event.task, code, _FAIL, TaskOperation.FAIL)
     if before == Code.WAITING:
         state = fold.maps.get(event.task)
         if state is None or not state.failed or state.queued:
@@ -198,6 +200,7 @@ _EXECUTION_OPERATION: Final[dict[type, ExecutionOperation]] = {
     ev.ExecutionPaused: ExecutionOperation.PAUSE,
     ev.ExecutionResumed: ExecutionOperation.RESUME,
     ev.ExecutionCancelled: ExecutionOperation.CANCEL,
+    ev.ExecutionReopened: ExecutionOperation.REOPEN,
 }
 
 _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
@@ -220,6 +223,7 @@ _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
     ev.ExecutionPaused: _no_more,
     ev.ExecutionResumed: _no_more,
     ev.ExecutionCancelled: _execution_cancelled,
+    **evolve_operator.APPLY,
 }
 
 

@@ -103,8 +103,16 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
     spec, partition = claim.spec, claim.aggregate.partition
     if claim.gathers:
         return await gather(engine, partition, spec.id, claim.count)
-    given = await resolve(engine, claim.aggregate, claim.spec, claim.item)
     key = f"{partition[1]}:{spec.id}"
+    key = key if claim.item is None else f"{key}:{claim.item}"
+    edited = claim.doc.get("inputOverride")
+    if edited is None:
+        given = await resolve(engine, claim.aggregate, spec, claim.item)
+    else:
+        # Another request than the one before: under its key a service would answer with the old
+        # result, or refuse it.
+        given = await claimcheck.load(engine, Payload.from_doc(edited))
+        key = f"{key}:edit{claim.doc['granted']}"
     call = ActivityCall(
         activity={TaskType.HTTP: HTTP_ACTIVITY, TaskType.TRANSFORM: TRANSFORM_ACTIVITY}.get(
             spec.type, spec.activity
@@ -115,7 +123,7 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
         task=spec.id,
         item=claim.item,
         attempt=claim.attempt,
-        idempotency_key=key if claim.item is None else f"{key}:{claim.item}",
+        idempotency_key=key,
         timeout_ms=spec.timeout_ms,
         traceparent=claim.aggregate.traceparent,
         last_heartbeat_at=engine.clock.now(),

@@ -47,14 +47,23 @@ rest is written before it: a decision that then loses its race leaves letters th
 nearly true, and an action on one is refused."""
 
 
+MAX_BESIDE = 24
+
+
 class Outdated(Exception):
     """Somebody else committed first: load and decide again."""
 
 
 async def commit(
-    engine: Engine, aggregate: Aggregate, decision: Decision, *, now: int
+    engine: Engine,
+    aggregate: Aggregate,
+    decision: Decision,
+    *,
+    now: int,
+    beside: Sequence[Operation] = (),
 ) -> tuple[Aggregate, list[dict[str, Any]]]:
-    """Store `decision`; the new aggregate, and the outbox documents to send.
+    """Store `decision`; the new aggregate, and the outbox documents to send. `beside`: what an
+    operator's decision changes besides, in the same batch (at most `MAX_BESIDE`).
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
     dead = _dead_letters(aggregate, decision, now)
@@ -81,6 +90,7 @@ async def commit(
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
     operations += [Upsert(doc) for doc in dead[:LETTERS_PER_BATCH]]
+    operations += beside
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
     done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])

@@ -54,6 +54,8 @@ def spec_of(aggregate: Aggregate, doc: dict[str, Any]) -> TaskSpec:
 async def given(engine: Engine, aggregate: Aggregate, doc: dict[str, Any]) -> dict[str, Any]:
     """`{"input"}` as the task's worker had it, secrets masked; `{}` where it cannot be told (its
     own expressions fail, a gathering has none). Never raises: a failure must become final."""
+    if "inputOverride" in doc:
+        return {"input": doc["inputOverride"]}
     spec = spec_of(aggregate, doc)
     if spec.type is TaskType.MAP:
         return {}

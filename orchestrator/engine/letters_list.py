@@ -72,13 +72,13 @@ async def page(
     engine: Engine, tenant: str, filter: LetterFilter, *, limit: int, after: After
 ) -> tuple[list[DeadLetterSummary], After]:
     """The tenant's dead letters, newest first, and where the next page begins."""
-    docs, more = await documents_of(engine, tenant, filter, limit=limit, after=after)
-    return [DeadLetterSummary(**_summary(doc)) for doc in docs], more
+    found, more = await find(engine, tenant, filter, limit=limit, after=after)
+    return [DeadLetterSummary(**_summary(letter.body)) for letter in found], more
 
 
-async def documents_of(
+async def find(
     engine: Engine, tenant: str, filter: LetterFilter, *, limit: int, after: After
-) -> tuple[list[dict[str, Any]], After]:
+) -> tuple[list[Document], After]:
     """Like `page`, as stored."""
     where = [Where("type", "=", TYPE), Where("tenantId", "=", tenant)]
     wanted: list[tuple[str, str | None]] = [
@@ -102,7 +102,7 @@ async def documents_of(
         limit=limit,
     )
     found = await patiently(engine, engine.store.query, EXECUTIONS, query)
-    own = [doc.body for doc in found if doc.body["tenantId"] == tenant]
+    own = [doc for doc in found if doc.body["tenantId"] == tenant]
     engine.metrics.count("weft_foreign_rows_total", by=len(found) - len(own))
     more = (found[-1].body["createdAt"], found[-1].id) if len(found) == limit else None
     return own, more

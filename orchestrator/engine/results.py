@@ -22,7 +22,7 @@ from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
 from orchestrator.engine import letters, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended, still_held
+from orchestrator.engine.claims import Claim, Ended, counted, still_held
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
@@ -116,7 +116,7 @@ def _delay(claim: Claim, failure: Failure) -> int | None:
     key = f"{claim.aggregate.execution}:{claim.id}"
     return next_delay(
         claim.spec.retry,
-        attempt=claim.attempt,
+        attempt=counted(claim.doc),
         key=key,
         retry_after_ms=failure.retry_after_ms,
     )
@@ -138,7 +138,8 @@ async def _write(
     letter: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]] | None:
     """The batch, with `letter` if there is one; the outbox documents to send, or None if somebody
-    else has the task. `recorded` names this very write, to tell it from another's when its answer is lost."""
+    else has the task. `recorded` names this very write, to tell it from another's when its answer
+    is lost."""
     partition = aggregate.partition
     doc["recorded"] = engine.ids.new()
     if doc["status"] == TaskStatus.RETRYING.value:

@@ -89,7 +89,9 @@ class SimLoop(asyncio.BaseEventLoop):
         ready = self._runnable
         while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now + 1e-9):  # type: ignore[attr-defined]
             handle = heapq.heappop(scheduled)
-            if not handle._cancelled:  # what is left of a float must pass, too, or time stands still
+            if (
+                not handle._cancelled
+            ):  # what is left of a float must pass, too, or time stands still
                 self._now = max(self._now, handle._when)  # type: ignore[attr-defined]
             handle._scheduled = False  # type: ignore[attr-defined]
             if not handle._cancelled:

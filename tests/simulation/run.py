@@ -129,7 +129,9 @@ async def _live(world: World, scenario: Scenario) -> None:
     await world.until(lambda: all(client.done() for client in clients), END_WITHIN_S)
     if not await world.until(lambda: not world.open(), END_WITHIN_S):
         for id in world.open():
-            world.fail(f"{id} has not ended {END_WITHIN_S} s after the last fault: {_why(world, id)}")
+            world.fail(
+                f"{id} has not ended {END_WITHIN_S} s after the last fault: {_why(world, id)}"
+            )
     if world.problems:
         return
     await _judge(world, scenario)
@@ -230,7 +232,9 @@ def _quiet(world: World) -> bool:
 
 
 def _outboxes(world: World) -> list[str]:
-    return [id for (_, id), doc in world.store.bodies(EXECUTIONS).items() if doc["type"] == "outbox"]
+    return [
+        id for (_, id), doc in world.store.bodies(EXECUTIONS).items() if doc["type"] == "outbox"
+    ]
 
 
 def _snapshot(world: World) -> dict[Any, Any]:
