@@ -89,6 +89,7 @@ async def execution(
         idempotency_key=header.get("key"),
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
+        holding=shapes.holding(found),
         input=await claimcheck.load(engine, found.input),
         output=await claimcheck.load(engine, found.state.output),
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)

@@ -10,10 +10,11 @@ from orchestrator.domain.status import (
     SETTLED_CODES,
     SKIP_REASON,
     STATUS_OF_CODE,
+    TERMINAL_EXECUTION,
     Code,
     TaskStatus,
 )
-from orchestrator.domain.workflow import TaskSpec
+from orchestrator.domain.workflow import OnFailure, TaskSpec
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.views import (
     AttemptView,
@@ -53,8 +54,17 @@ def progress(state: ExecutionState) -> Progress:
         completed=count(Code.COMPLETED),
         skipped=count(Code.SKIPPED_UPSTREAM) + count(Code.SKIPPED_CONDITION),
         cancelled=count(Code.CANCELLED),
-        dead_lettered=count(Code.DEAD_LETTERED),
+        dead_lettered=count(Code.DEAD_LETTERED) + count(Code.DEAD_ACCEPTED),
     )
+
+
+def holding(found: Aggregate) -> list[str]:
+    """Ids of the tasks for which the execution waits for an operator."""
+    over = found.state.status in TERMINAL_EXECUTION
+    if found.workflow.on_failure is not OnFailure.HOLD or over:
+        return []
+    codes = enumerate(found.state.tasks)
+    return [found.workflow.tasks[at].id for at, code in codes if code == Code.DEAD_LETTERED]
 
 
 def failure(

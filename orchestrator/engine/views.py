@@ -93,6 +93,8 @@ class ExecutionView(ExecutionSummary):
     idempotency_key: str | None = None
     traceparent: str | None = None
     seq: int
+    holding: list[str] = Field(default_factory=list)
+    """Tasks whose failure an operator must decide about before it goes on (`onFailure: hold`)."""
     input: Any = None
     output: Any = None
     error: FailureView | None = None

@@ -45,3 +45,20 @@ class DeadLetterView(DeadLetterSummary):
     traceparent: str | None = None
     input: Any = None
     message: str | None = None
+
+
+class BulkRefusal(View):
+    """A dead letter that stayed as it was, and why."""
+
+    id: str
+    code: str
+    message: str
+
+
+class BulkResult(View):
+    """What a bulk action did. `more`: the same call again does further ones."""
+
+    action: str
+    done: int
+    refused: list[BulkRefusal] = Field(default_factory=list)
+    more: bool = False

@@ -21,6 +21,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:7071"
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 PAGE_SIZE: Final = 200  # the most that the API gives at once
+SLOW: Final = httpx.Timeout(230.0, connect=CONNECT_SECONDS)  # Azure ends an answer then
 
 
 class Client:
@@ -126,6 +127,15 @@ class Client:
     def dead_letter(self, id: str) -> dict[str, Any]:
         """One dead letter."""
         return self._call("GET", f"/v1/deadletters/{_segment(id, 'dead letter id')}")
+
+    def resolve(self, id: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Retry, skip, fail or discard a dead letter; the letter after it."""
+        path = f"/v1/deadletters/{_segment(id, 'dead letter id')}/{verb}"
+        return self._call("POST", path, json=dict(body), timeout=SLOW)
+
+    def resolve_many(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A bulk action; what was done."""
+        return self._call("POST", "/v1/deadletters/bulk", json=dict(body), timeout=SLOW)
 
     # --- plumbing ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Commands of operators: pause, resume, cancel."""
+"""Commands of operators: pause, resume, cancel, retry."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ def cancel(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson 
     return _act("cancel", id, reason, url, as_json=as_json)
 
 
+def retry(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
+    """Retry all that is dead in a failed execution; what had completed is not run again."""
+    return _act("retry", id, reason, url, as_json=as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (pause, resume, cancel):
+    for command in (pause, resume, cancel, retry):
         app.command()(command)
 
 

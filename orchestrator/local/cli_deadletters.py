@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from orchestrator.local import cli_input
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import DONE, console, print_json, printable
+from orchestrator.local.cli_control import Reason
+from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable, usage
+from orchestrator.local.cli_letters_render import letter_list, letter_view
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
-from orchestrator.local.cli_render import clock, emit, failure_lines, table, value_text
+from orchestrator.local.cli_render import emit
 
 letters = typer.Typer(
     name="deadletters",
@@ -45,7 +45,7 @@ def list_(
         print_json(page)
         return DONE
     out = console()
-    emit(out, _list(page["items"]))
+    emit(out, letter_list(page["items"]))
     if page["nextCursor"]:
         emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
     return DONE
@@ -64,8 +64,136 @@ def show(
     if as_json:
         print_json(letter)
     else:
-        emit(console(), _view(letter, full=full))
+        emit(console(), letter_view(letter, full=full))
     return DONE
+
+
+Many = Annotated[
+    bool, typer.Option("--all", help="Instead of one: all open ones that the filters find.")
+]
+MaybeLetter = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the dead letter.")]
+Workflow = Annotated[str | None, typer.Option(help="With --all: only of this workflow.")]
+Execution = Annotated[str | None, typer.Option(help="With --all: only of this execution.")]
+Task = Annotated[str | None, typer.Option(help="With --all: only of this task.")]
+ErrorType = Annotated[str | None, typer.Option("--error", help="With --all: only of this type.")]
+
+
+@letters.command()
+def retry(
+    id: MaybeLetter = "",
+    reason: Reason = "",
+    input: Annotated[
+        str | None,
+        typer.Option("--input", "-i", metavar="JSON|@FILE|-", help="Instead of the task's own."),
+    ] = None,
+    many: Many = False,
+    workflow: Workflow = None,
+    execution: Execution = None,
+    task: Task = None,
+    error: ErrorType = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Run it again, perhaps with another input."""
+    found = filters("ALL", workflow, execution, task, error)
+    if many and input is not None:
+        raise usage("--input is for one dead letter; leave out --all.")
+    value = {} if input is None else {"input": cli_input.json_value(input, "--input")}
+    return _resolve("retry", id, found, {"reason": reason, **value}, url, many, as_json=as_json)
+
+
+@letters.command()
+def skip(
+    id: MaybeLetter = "",
+    reason: Reason = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="JSON|@FILE|-", help="What it is said to give.")
+    ] = "null",
+    many: Many = False,
+    workflow: Workflow = None,
+    execution: Execution = None,
+    task: Task = None,
+    error: ErrorType = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Go on as if the task had given this output."""
+    found = filters("ALL", workflow, execution, task, error)
+    body = {"reason": reason, "output": cli_input.json_value(output, "--output")}
+    return _resolve("skip", id, found, body, url, many, as_json=as_json)
+
+
+@letters.command()
+def fail(
+    id: MaybeLetter = "",
+    reason: Reason = "",
+    many: Many = False,
+    workflow: Workflow = None,
+    execution: Execution = None,
+    task: Task = None,
+    error: ErrorType = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Accept the failure; an execution that holds for it goes on."""
+    found = filters("ALL", workflow, execution, task, error)
+    return _resolve("fail", id, found, {"reason": reason}, url, many, as_json=as_json)
+
+
+@letters.command()
+def discard(
+    id: MaybeLetter = "",
+    reason: Reason = "",
+    many: Many = False,
+    workflow: Workflow = None,
+    execution: Execution = None,
+    task: Task = None,
+    error: ErrorType = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Put it away; the execution stays as it is."""
+    found = filters("ALL", workflow, execution, task, error)
+    return _resolve("discard", id, found, {"reason": reason}, url, many, as_json=as_json)
+
+
+def _resolve(
+    verb: str,
+    id: str,
+    found: dict[str, str],
+    body: dict[str, Any],
+    url: str,
+    many: bool,
+    *,
+    as_json: bool,
+) -> int:
+    """One letter by id, or with --all as many calls as it takes; exit 1 if any was refused."""
+    if many == bool(id):
+        raise usage("Name a dead letter, or use --all with filters.")
+    if found and not many:
+        raise usage("Filters are for --all.")
+    with Client(url) as client:
+        if id:
+            letter = client.resolve(id, verb, body)
+            if as_json:
+                print_json(letter)
+            else:
+                emit(console(), Text(printable(f"{letter['id']}  {letter['status']}")))
+            return DONE
+        total: dict[str, Any] = {"action": verb, "done": 0, "refused": [], "more": True}
+        while total["more"]:
+            result = client.resolve_many({"action": verb, "filter": found, **body})
+            total["done"] += result["done"]
+            total["refused"] = result["refused"]
+            # Without any progress, what is left is what was refused.
+            total["more"] = result["more"] and result["done"] > 0
+    if as_json:
+        print_json(total)
+    else:
+        emit(console(), Text(f"{total['done']} done, {len(total['refused'])} refused"))
+        for one in total["refused"]:
+            emit(console(), Text(printable(f"  {one['id']}: {one['code']} {one['message']}")))
+    return FAILED if total["refused"] else DONE
 
 
 def filters(
@@ -85,64 +213,3 @@ def filters(
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.add_typer(letters)
-
-
-def _where(letter: Mapping[str, Any]) -> str:
-    task = str(letter.get("task") or "")
-    return task if letter.get("item") is None else f"{task}[{letter['item']}]"
-
-
-def _list(items: Sequence[Mapping[str, Any]]) -> RenderableType:
-    if not items:
-        return Text("No dead letters.")
-    rows = [
-        (
-            printable(item["id"]),
-            str(item["status"]),
-            printable(item.get("workflow") or ""),
-            printable(_where(item)),
-            clock(item["createdAt"]),
-            Text(printable(_error(item)), "red"),
-        )
-        for item in items
-    ]
-    return table(("dead letter", "status", "workflow", "task", "created (UTC)", "error"), rows)
-
-
-def _error(item: Mapping[str, Any]) -> str:
-    error = item.get("error")
-    return f"{error['type']}: {error['message']}" if error else str(item["reason"])
-
-
-def _view(letter: Mapping[str, Any], *, full: bool) -> RenderableType:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
-    grid.add_row("dead letter", Text(printable(letter["id"]), "bold"))
-    grid.add_row("status", str(letter["status"]))
-    grid.add_row("execution", printable(letter["execution"]))
-    if letter.get("workflow"):
-        grid.add_row("workflow", printable(f"{letter['workflow']} version {letter['version']}"))
-    grid.add_row("task", printable(_where(letter)))
-    grid.add_row("reason", printable(letter["reason"]))
-    grid.add_row("created", f"{clock(letter['createdAt'])} UTC")
-    if letter.get("input") is not None:
-        grid.add_row("input", value_text(letter["input"], full=full))
-    if letter.get("error"):
-        grid.add_row("error", Text("\n".join(failure_lines(letter["error"])), "red"))
-    if done := letter.get("resolved"):
-        why = f": {done['reason']}" if done.get("reason") else ""
-        text = f"{done['action']} by {done['by'] or 'somebody'} at {clock(done['at'])} UTC{why}"
-        grid.add_row("resolved", printable(text))
-    rows = [
-        (
-            str(entry["attempt"]),
-            clock(entry["startedAt"]),
-            printable(entry["worker"]),
-            Text(printable("; ".join(failure_lines(entry["error"])) if entry["error"] else "")),
-        )
-        for entry in letter.get("attempts") or ()
-    ]
-    if not rows:
-        return grid
-    return Group(grid, Text(""), table(("attempt", "started (UTC)", "worker", "error"), rows))
