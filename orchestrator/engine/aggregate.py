@@ -14,14 +14,27 @@ from typing import Any
 from orchestrator.domain import codec
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
+from orchestrator.domain.status import Code
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import catalog, documents
 from orchestrator.engine.core import Engine
-from orchestrator.engine.resilience import patiently
-from orchestrator.ports import NotFound
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.ports import NotFound, Unavailable
 
 _CHANGING = frozenset({"status", "sweepAt", "silence", "state"})
+_COUNTED = {
+    "queued": chr(Code.QUEUED),
+    "completed": chr(Code.COMPLETED),
+    "failed": chr(Code.DEAD_LETTERED),
+    "cancelled": chr(Code.CANCELLED),
+}
+"""Counts in the execution document -> the letter in its chunks."""
+READ_ATTEMPTS = 20
+
+
+class Torn(Exception):
+    """The execution changed between two of our reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +74,29 @@ def remember(engine: Engine, aggregate: Aggregate) -> None:
 async def load(
     engine: Engine, partition: tuple[str, str], *, fresh: bool = False
 ) -> Aggregate | None:
-    """The aggregate, remembered or read; None if there is no such execution."""
+    """The aggregate, remembered or read; None if there is no such execution. Raises `Unavailable`
+    if it changed during each of many reads."""
     if not fresh:
         cached: Aggregate | None = engine.aggregates.get(partition)
         if cached is not None:
             return cached
-    try:
-        doc = await patiently(engine, engine.store.read, EXECUTIONS, partition, partition[1])
-    except NotFound:
-        return None
-    return await from_document(engine, doc.body, doc.etag)
+    for _ in range(READ_ATTEMPTS):
+        try:
+            doc = await patiently(engine, engine.store.read, EXECUTIONS, partition, partition[1])
+            return await from_document(engine, doc.body, doc.etag)
+        except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
+            return None
+        except Torn:
+            engine.metrics.count("weft_torn_reads_total")
+    raise Unavailable(f"execution {partition[1]} changes while it is being read")
 
 
 async def from_document(
     engine: Engine, body: dict[str, Any], etag: str, *, items: bool = True
 ) -> Aggregate:
     """Build from a stored execution document; reads the item statuses of running maps, unless
-    `items` is False: then maps show no items (enough for a worker). Raises whatever a corrupt
-    document causes."""
+    `items` is False: then maps show no items (enough for a worker). Raises `Torn`, and whatever a
+    corrupt document causes."""
     documents.check_version(body)
     partition = (body["tenantId"], body["executionId"])
     workflow = await catalog.compiled(engine, partition[0], body["workflow"], body["version"])
@@ -102,12 +120,19 @@ async def from_document(
 async def _chunks(
     engine: Engine, partition: tuple[str, str], workflow: Workflow, state: dict[str, Any]
 ) -> dict[int, list[str]]:
-    """Item statuses of the maps whose counts do not say all. An execution document that was read
-    just before a chunk changed gives a mixture: the commit then fails on the stale ETag."""
+    """Item statuses of the maps whose counts do not say all. Chunks are read after the execution
+    document, so a commit in between makes them newer: decided on together, they would be an
+    impossible state. Each such commit raises a count for good, so equal counts mean equal age.
+    Raises `Torn` otherwise."""
     wanted = codec.open_maps(state, documents.chunk_items(workflow))
     result: dict[int, list[str]] = {}
     for task, count in wanted.items():
         ids = [documents.map_id(workflow.tasks[task].id, chunk) for chunk in range(count)]
         found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
+        if len(found) < len(ids):
+            raise Torn
         result[task] = [found[id].body["items"] for id in ids]
+        letters, counts = "".join(result[task]), state["maps"][str(task)]
+        if any(letters.count(code) != counts.get(name, 0) for name, code in _COUNTED.items()):
+            raise Torn
     return result

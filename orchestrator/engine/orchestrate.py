@@ -133,11 +133,13 @@ async def advance(
     for attempt in range(engine.tunables.commit_attempts):
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
-            engine.metrics.count("weft_messages_dropped_total", "unknownExecution")
+            # Mostly a replica that lags behind the submission. Dropped after `MAX_HOPS`.
+            engine.metrics.count("weft_unknown_executions_total")
             log.warning(
-                "message for an unknown execution dropped",
+                "message for an unknown execution handed back",
                 extra={"action": "orchestrate.unknown", "execution": partition[1]},
             )
+            await handback.send(engine, messages, incoming, delay_ms=handback.STALE_READ_MS)
             return
         if aggregate.state.status in TERMINAL_EXECUTION:
             engine.metrics.count("weft_messages_dropped_total", "ended")

@@ -79,7 +79,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_later(seconds, self._thaw, process, context=contextvars.Context())
 
     def _thaw(self, process: Process) -> None:
-        if process.frozen_until <= self._now + 1e-9:
+        if process.frozen_until <= self._now + 1e-9 and not process.dead:
             process.frozen_until = 0.0
             self._runnable += process.parked
             process.parked = []
@@ -111,6 +111,7 @@ class SimLoop(asyncio.BaseEventLoop):
         process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
         if process is not None:
             if process.dead:
+                process.parked.append(handle)  # for the undertaker, when the run is over
                 return
             if process.frozen_until > self._now:
                 process.parked.append(handle)
@@ -119,8 +120,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if process.step is not None:
                 process.step()
                 if process.dead or process.frozen_until > self._now:
-                    if not process.dead:
-                        process.parked.append(handle)
+                    process.parked.append(handle)
                     return
         handle._run()
 
@@ -131,14 +131,23 @@ class SimLoop(asyncio.BaseEventLoop):
         """There is no selector to wake."""
 
 
-async def finish(loop: SimLoop, tasks: list[asyncio.Task[Any]]) -> None:
-    """End what is left when a run is over, so that nothing is collected half done."""
-    for task in tasks:
-        task.cancel()
-    for _ in range(1000):
-        tasks = [task for task in tasks if not task.done()]
-        if not tasks:
+    def finish(self, processes: list[Process]) -> None:
+        """End what is left when a run is over, so that nothing is collected half done: the dead
+        rise for a moment, and every task is cancelled."""
+        left = [task for task in asyncio.all_tasks(self) if not task.done()]
+        for task in left:
+            task.cancel()
+        for process in processes:
+            process.step, process.dead, process.frozen_until = None, False, 0.0
+            self._runnable += process.parked
+            process.parked = []
+        self.run_until_complete(_end(left))
+        self.close()
+
+
+async def _end(left: list[asyncio.Task[Any]]) -> None:
+    for _ in range(100_000):
+        if all(task.done() for task in left):
             return
         await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
+    raise AssertionError(f"tasks that do not end: {[task for task in left if not task.done()]}")

@@ -70,6 +70,7 @@ class Worker:
         self.incarnation += 1
         self.engine = self._engine()
         self.process = Process(f"{self.name}-{self.incarnation}")
+        self.world.processes.append(self.process)
         self.process.step = self._step
         self._actors = actors
         fault = self.world.plan.at(f"{self.name}.life", self.world.chances.life)
@@ -111,14 +112,6 @@ class Worker:
         self.world.note(f"{self.name} crashes")
         delay = 0.5 + 20 * self.world.rng.random() ** 2
         self.world.loop.call_later(delay, self.start, *self._actors, context=self.world.context)
-
-    def bury(self) -> None:
-        """The run is over; whatever is left may be ended in an orderly way."""
-        self.buried = True
-        if self.process is not None:
-            self.process.step = None
-            self.process.dead = False
-            self.process.frozen_until = 0.0
 
     async def crash(self) -> None:
         """Die here and now; never returns."""

@@ -16,7 +16,7 @@ from orchestrator.engine import outbox, verify
 from tests.simulation import flows
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.flows import Flow
-from tests.simulation.loop import Deadlock, SimLoop, finish
+from tests.simulation.loop import Deadlock, SimLoop
 from tests.simulation.profile import CALM, Profile, draw
 from tests.simulation.watch import ENDED
 from tests.simulation.world import TENANT, QUEUES, Submission, World
@@ -96,20 +96,21 @@ def _run(seed: int, scenario: Scenario, plan: FaultPlan, setup: Setup | None) ->
             loop.run_until_complete(main)
         except Deadlock as error:
             world.fail(f"deadlock: {error}")
-        problems = list(world.problems)
-        world.plan.enabled = False
-        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
-        for worker in (*world.workers, world.client):
-            worker.bury()
-        loop.run_until_complete(finish(loop, left))
+        result = _result(seed, world)
+        plan.enabled = False
     finally:
-        loop.close()
+        loop.finish(world.processes)
         logging.disable(quiet)
-    trace = list(world.trace)
+    return result
+
+
+def _result(seed: int, world: World) -> Result:
+    loop, trace = world.loop, list(world.trace)
     text = "\n".join([*trace, str(loop.steps), str(world.store.lsn)])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    problems, faults = list(world.problems), list(world.plan.fired)
     return Result(
-        seed, problems, list(plan.fired), trace, digest, loop.steps, loop.time(), world.metrics
+        seed, problems, faults, trace, digest, loop.steps, loop.time(), dict(world.metrics)
     )
 
 
@@ -267,12 +268,8 @@ class Reference:
         world.submissions = [Submission(flow, 0.0, "reference")]
         try:
             loop.run_until_complete(self._live(world))
-            left = [task for task in asyncio.all_tasks(loop) if not task.done()]
-            for worker in (*world.workers, world.client):
-                worker.bury()
-            loop.run_until_complete(finish(loop, left))
         finally:
-            loop.close()
+            loop.finish(world.processes)
         (submission,) = world.submissions
         doc = world.document(submission.execution)
         assert doc is not None

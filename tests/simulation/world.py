@@ -94,6 +94,7 @@ class World:
         self.watch = Watch(self)
         self.store.observers.append(self.watch.commit)
         self.broker.observers.append(self.watch.message)
+        self.processes: list[Process] = []
         self.workers: list[Worker] = []
         self.client = Worker(self, "api")
         self.submissions: list[Submission] = []
