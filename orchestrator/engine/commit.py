@@ -249,9 +249,7 @@ async def _write_items(engine: Engine, aggregate: Aggregate, decision: Decision)
 
 async def _upsert(engine: Engine, aggregate: Aggregate, docs: list[dict[str, Any]]) -> None:
     partition, upsert = aggregate.partition, engine.store.upsert
-    await asyncio.gather(
-        *(patiently(engine, upsert, EXECUTIONS, partition, doc) for doc in docs)
-    )
+    await asyncio.gather(*(patiently(engine, upsert, EXECUTIONS, partition, doc) for doc in docs))
 
 
 def _unworked(

@@ -52,8 +52,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._runnable: list[asyncio.Handle] = []
         self._ready = self._runnable  # type: ignore[assignment]  # call_soon only appends
         self.steps = 0
-        self.errors: list[dict[str, Any]] = []
-        self.set_exception_handler(lambda loop, context: self.errors.append(context))
+        self.failed: Callable[[str], None] = lambda text: None  # told of what nobody awaits
+        self.set_exception_handler(lambda loop, context: None)
+        self.set_task_factory(_task)
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -89,7 +90,9 @@ class SimLoop(asyncio.BaseEventLoop):
         ready = self._runnable
         while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now + 1e-9):  # type: ignore[attr-defined]
             handle = heapq.heappop(scheduled)
-            if not handle._cancelled:  # what is left of a float must pass, too, or time stands still
+            if (
+                not handle._cancelled
+            ):  # what is left of a float must pass, too, or time stands still
                 self._now = max(self._now, handle._when)  # type: ignore[attr-defined]
             handle._scheduled = False  # type: ignore[attr-defined]
             if not handle._cancelled:
@@ -130,7 +133,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
 
-
     def finish(self, processes: list[Process]) -> None:
         """End what is left when a run is over, so that nothing is collected half done: the dead
         rise for a moment, and every task is cancelled."""
@@ -143,6 +145,20 @@ class SimLoop(asyncio.BaseEventLoop):
             process.parked = []
         self.run_until_complete(_end(left))
         self.close()
+
+
+def _task(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+    task.add_done_callback(_background, context=contextvars.Context())
+    return task
+
+
+def _background(task: asyncio.Task[Any]) -> None:
+    """What the engine runs in the background must handle its own errors: nobody else would see
+    them."""
+    if task.get_name().startswith("weft-") and not task.cancelled() and task.exception():
+        loop: Any = task.get_loop()
+        loop.failed(f"background task {task.get_name()} raised {task.exception()!r}")
 
 
 async def _end(left: list[asyncio.Task[Any]]) -> None:

@@ -107,7 +107,9 @@ class SimStore(_Port):
         super().__init__(world, worker)
         self._seen: dict[Partition, int] = {}  # the session: newest commit known, by partition
 
-    async def _write(self, op: str, partition: Partition, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def _write(
+        self, op: str, partition: Partition, work: Callable[[], Awaitable[Any]]
+    ) -> Any:
         fault = self._world.plan.at(f"{self._worker.name}.{op}", self._world.chances.writes)
         await self._before(fault)
         self._down()
@@ -238,7 +240,9 @@ class SimTransport(_Port):
         kind = fault.kind if fault is not None else ""
         if kind == "unavailable":
             raise TransportError("simulated, not sent")
-        await self._world.broker.send(messages[: fault.size] if fault and kind == "part" else messages)
+        await self._world.broker.send(
+            messages[: fault.size] if fault and kind == "part" else messages
+        )
         if kind in ("answerLost", "part"):
             await self._hop()
             raise TransportError("simulated, sent in part or whole")

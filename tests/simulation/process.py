@@ -15,7 +15,7 @@ from orchestrator.domain.topology import ORCHESTRATION_QUEUE, TASKS_STANDARD_QUE
 from orchestrator.engine import execute, orchestrate, relay, sweep
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.ports import Received, StoreError, TransportError
+from orchestrator.ports import Received, StoreError, TransportError, Unavailable
 from tests.simulation.loop import Process
 from tests.simulation.ports import (
     SimActivities,
@@ -59,6 +59,7 @@ class Worker:
             clock=self.clock,
             ids=SimIds(f"{self.name}-{self.incarnation}"),
             worker=f"{self.name}-{self.incarnation}",
+            tunables=world.profile.tunables,
         )
         engine.definitions = world.definitions  # versions never change: compiled once per run
         return engine
@@ -115,6 +116,8 @@ class Worker:
 
     async def crash(self) -> None:
         """Die here and now; never returns."""
+        if self.process is None:
+            raise Unavailable("the instance that served this client crashed")
         self.kill()
         await asyncio.get_running_loop().create_future()
 
@@ -214,7 +217,8 @@ async def feed(worker: Worker) -> None:
     the function failed or its process died."""
     world = worker.world
     while True:
-        await asyncio.sleep(0.05 + world.rng.random() * 3)
+        longest = 2 if world.plan.enabled else 20
+        await asyncio.sleep(0.05 + world.rng.random() * longest)
         if world.feed_owner not in (None, worker.process):
             if world.feed_owner.dead:
                 world.feed_owner = worker.process
