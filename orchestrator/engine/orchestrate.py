@@ -91,7 +91,7 @@ async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
     """One group; its troubles stay its own."""
     try:
         await advance(engine, partition, group.messages, group.incoming)
-    except (Throttled, Unavailable, Outdated, TransportError, NewerSchema) as error:
+    except (Throttled, Unavailable, Outdated, TransportError, NewerSchema, OSError) as error:
         log.warning(
             "execution not advanced, its messages are handed back",
             extra={

@@ -90,6 +90,7 @@ class Profile:
             self.chance("payload", "unavailable", 0.1, 0, 0),
             self.chance("payload", "throttled", 0.1, 1, 2_000),
             self.chance("payload", "answerLost", 0.1, 0, 0),
+            self.chance("payload", "diskFull", 0.1, 0, 0),
         ]
 
     def life(self) -> list[Chance]:

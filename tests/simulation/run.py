@@ -201,7 +201,10 @@ def _attempts_are_real(world: World, execution: str) -> None:
     docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
     for (_, id), doc in docs.items():
         for attempt in doc.get("attempts", ()):
-            failed = attempt.get("error", {}).get("type") in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")
+            type = attempt.get("error", {}).get("type")
+            failed = type in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")
+            if type in ("Throttled", "Unavailable") and not world.outage:
+                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} paid for a {type}")
             if failed and (execution, id, attempt["attempt"]) not in world.watch.started:
                 world.fail(f"{execution}/{id}: attempt {attempt['attempt']} is recorded, never ran")
 

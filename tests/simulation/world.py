@@ -105,6 +105,7 @@ class World:
         self.trace: list[str] = []
         self.problems: list[str] = []
         self.crashes = 0
+        self.outage = False  # the store was down for longer than the engine is patient
         self.writing = ""
         self.store_down_until = 0
         self.broker_down_until = 0
@@ -269,6 +270,7 @@ class World:
                 case "jump":
                     rng.choice(self.workers).clock.skew_ms = fault.size - 5_000
                 case "storeDown":
+                    self.outage = True
                     self.store_down_until = self.now() + fault.size
                 case _:
                     self.broker_down_until = self.now() + fault.size
