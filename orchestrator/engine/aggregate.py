@@ -55,7 +55,9 @@ class Aggregate:
 
 def remember(engine: Engine, aggregate: Aggregate) -> None:
     """Keep for the next message; no longer fresh from then on."""
-    engine.aggregates.put(aggregate.partition, replace(aggregate, fresh=False))
+    if aggregate.fresh:
+        aggregate = replace(aggregate, fresh=False)
+    engine.aggregates.put(aggregate.partition, aggregate)
 
 
 async def load(
