@@ -63,6 +63,7 @@ class Claim:
     call: ActivityCall | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
+    ended: bool = False  # its result is stored: nothing is left to renew
 
     @property
     def id(self) -> str:
@@ -184,15 +185,26 @@ async def _take(
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")
     except Unclear:
-        mine = await _mine(engine, partition, body["id"], token)
+        mine = await _held(engine, partition, body["id"], token)
         if mine is None:
             return Refusal("lostRace")
         new_etag = mine
     return Claim(aggregate, spec, position, message.item, body, new_etag, token, 0)
 
 
-async def _mine(engine: Engine, partition: tuple[str, str], id: str, token: str) -> str | None:
-    """The ETag of a claim whose answer was lost, if it was applied."""
+async def still_held(engine: Engine, claim: Claim) -> bool:
+    """After a conflict: whether the document still carries our lease, because the only other
+    write was an earlier one of ours whose answer was lost. `claim.etag` is then the stored one.
+    The caller holds `claim.lock`."""
+    etag = await _held(engine, claim.aggregate.partition, claim.id, claim.token)
+    if etag is None or etag == claim.etag:
+        return False
+    claim.etag = etag
+    return True
+
+
+async def _held(engine: Engine, partition: tuple[str, str], id: str, token: str) -> str | None:
+    """The ETag of the task document if it carries the lease `token`."""
     found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
     doc = found.get(id)
     if doc is None or doc.body.get("lease", {}).get("token") != token:

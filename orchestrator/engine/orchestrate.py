@@ -133,10 +133,13 @@ async def advance(
     for attempt in range(engine.tunables.commit_attempts):
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
-            engine.metrics.count("weft_messages_dropped_total", "unknownExecution")
-            log.warning(
-                "message for an unknown execution dropped",
-                extra={"action": "orchestrate.unknown", "execution": partition[1]},
+            # A replica may lag behind the start; an execution that was removed stays unknown.
+            await handback.send(
+                engine,
+                messages,
+                incoming,
+                delay_ms=handback.STALE_READ_MS,
+                max_hops=handback.MAX_STALE_HOPS,
             )
             return
         if aggregate.state.status in TERMINAL_EXECUTION:

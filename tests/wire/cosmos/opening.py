@@ -10,13 +10,12 @@ elsewhere, set
     pytest tests/contract -k cosmos
 
 Each folder of a test then becomes a database `weft-contract-…`, created with the containers of
-`cosmos_containers` and deleted when the process ends; 400 RU/s are enough, an account with the
+`cosmos_containers` and deleted when the session ends; 400 RU/s are enough, an account with the
 "free tier" will do. Tests that move the clock (time to live) are skipped there.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 from collections.abc import AsyncIterator
@@ -97,8 +96,6 @@ async def _real_store(endpoint: str, folder: Path, clock: Any) -> AsyncIterator[
     credential = _credential()
     try:
         if database not in _databases:
-            if not _databases:
-                atexit.register(_delete_databases, endpoint)
             _databases.add(database)
             await _provision(endpoint, credential, database)
         store = CosmosStore(endpoint, database, credential)
@@ -130,9 +127,11 @@ async def _provision(endpoint: str, credential: Any, database: str) -> None:
             )
 
 
-def _delete_databases(endpoint: str) -> None:
-    """At the end of the process, when no event loop runs any more."""
+def delete_databases() -> None:
+    """What the suite created on a real account; called when the test session ends."""
+    if not _databases:
+        return
     credential = os.environ.get("WEFT_TEST_COSMOS_KEY") or azure.identity.DefaultAzureCredential()
-    with azure.cosmos.CosmosClient(endpoint, credential) as client:
-        for database in _databases:
-            client.delete_database(database)
+    with azure.cosmos.CosmosClient(os.environ["WEFT_TEST_COSMOS_ENDPOINT"], credential) as client:
+        while _databases:
+            client.delete_database(_databases.pop())
