@@ -42,7 +42,7 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
         raise ValueError(f"limit {query.limit}: at least 1")
     terms: list[str] = []
     values: list[Any] = []
-    partition = tuple(query.partition or ())
+    partition = query.partition or ()
     check_partition(spec, partition, prefix=True)
     whole = len(partition) == len(spec.partition)
     tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
@@ -54,7 +54,7 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
     elif tenant_only:
         # The column and not pk, so that the indexes by creation time apply.
         terms.append("tenant_id = ?")
-        values.extend(partition)
+        values += partition
         tenant, whole = True, False
     elif partition:
         prefix = partition_text(partition)
