@@ -99,7 +99,11 @@ def encode_body(spec: ContainerSpec, partition: Partition, body: dict[str, Any])
     ttl = body.get("ttl")
     if ttl is not None and (type(ttl) is not int or not 0 < ttl <= 2**31 - 1):
         raise BadDocument(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
-    _check_json(body, "$", 1)
+    try:
+        _check_json(body, 1)
+    except _NotJson as fault:
+        path = ".".join(["$", *map(str, reversed(fault.keys))])
+        raise BadDocument(f"{fault}, at {path:.200}") from None
     try:
         raw = orjson.dumps(body, option=_OPTIONS)
     except (TypeError, ValueError) as error:  # orjson.JSONEncodeError is a TypeError
@@ -140,23 +144,41 @@ def encode_batch(
     return bodies
 
 
-def _check_json(value: Any, path: str, depth: int) -> None:
+def _check_json(value: Any, depth: int) -> None:
     """Refuse what the encoder would let pass silently: NaN (it writes null), integers that CEL and
-    SQLite cannot hold, nesting that Cosmos refuses, UUIDs and other objects that become text."""
+    SQLite cannot hold, nesting that Cosmos refuses, UUIDs and other objects that become text.
+
+    It runs for every value that is stored, so the place of a fault is only put together (inside
+    out, while the error passes) when there is one. Raises `_NotJson`.
+    """
     if depth > MAX_NESTING:
-        raise BadDocument(f"nested deeper than {MAX_NESTING} levels at {path:.200}")
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in items:
+        raise _NotJson(f"nested deeper than {MAX_NESTING} levels")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         kind = type(item)
-        if kind is str or item is None or kind is bool:
+        if kind in _PLAIN:
             continue
         if kind is int:
             if not -MAX_INT - 1 <= item <= MAX_INT:
-                raise BadDocument(f"integer beyond 64 bits at {path}.{key}")
+                raise _NotJson("integer beyond 64 bits", key)
         elif kind is float:
             if not -math.inf < item < math.inf:  # also false for NaN
-                raise BadDocument(f"{item} is not JSON, at {path}.{key}")
+                raise _NotJson(f"{item} is not JSON", key)
         elif isinstance(item, dict | list | tuple):
-            _check_json(item, f"{path}.{key}", depth + 1)
+            try:
+                _check_json(item, depth + 1)
+            except _NotJson as fault:
+                fault.keys.append(key)
+                raise
         elif not isinstance(item, str | int):  # enums of text or int are written as their value
-            raise BadDocument(f"{kind.__name__} is not JSON, at {path}.{key}")
+            raise _NotJson(f"{kind.__name__} is not JSON", key)
+
+
+_PLAIN: Final = frozenset({str, bool, type(None)})
+
+
+class _NotJson(Exception):
+    """`keys`: where, innermost first."""
+
+    def __init__(self, reason: str, *keys: object) -> None:
+        super().__init__(reason)
+        self.keys = list(keys)

@@ -67,7 +67,13 @@ async def _work(
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
             if claim.stale:
-                await handback.send(engine, [message], [incoming], delay_ms=handback.STALE_READ_MS)
+                await handback.send(
+                    engine,
+                    [message],
+                    [incoming],
+                    delay_ms=handback.STALE_READ_MS,
+                    max_hops=handback.MAX_STALE_HOPS,
+                )
         case Ended():
             await results.record_end(engine, claim)
         case Claim():

@@ -90,6 +90,8 @@ def _row(pk: str, body: dict[str, Any], raw: bytes, now: int) -> tuple[Any, ...]
 
 def _scalar(value: Any) -> str | int | float | None:
     """Text and numbers; anything else is not queried through a column."""
+    if type(value) is str or value is None:  # nearly always
+        return value
     if isinstance(value, str):
         return value
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
