@@ -46,7 +46,7 @@ check: $(VENV)/.stamp-dev
 	$(VENV)/bin/lint-imports
 
 bench: $(VENV)/.stamp-dev
-	@$(PY) bench/throughput.py $(ARGS)
+	@$(PY) -m bench.throughput $(ARGS)
 
 clean:
 	rm -rf .venv .venv-* .weft build dist *.egg-info

@@ -5,6 +5,9 @@ Tests call it too, with fakes for some ports, so that the wiring itself is teste
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from orchestrator.adapters.local.env_secrets import EnvSecrets
 from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
@@ -45,6 +48,7 @@ async def build(
     clock = clock or SystemClock()
     metrics = Metrics()
     others: tuple[Closing, ...] = ()
+    start: Coroutine[Any, Any, None] | None = None
     if activities is None:
         # Imported here: importing the users' activities is slow and may fail; only this needs it.
         from activities.runner import default_runner
@@ -66,6 +70,7 @@ async def build(
         )
         store, transport, others = ports.store, ports.transport, ports.others
         payloads, secrets = ports.payloads, ports.secrets
+        start = bootstrap_azure.warm_up(transport)
     else:
         folder = settings.data_dir
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +80,7 @@ async def build(
         if transport is None:
             transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
             await transport.open()
-    return Engine(
+    engine = Engine(
         store=store,
         transport=transport,
         payloads=payloads or FilePayloads(settings.data_dir / PAYLOADS_FOLDER),
@@ -93,3 +98,6 @@ async def build(
             retry_grace_ms=settings.retry_grace_ms,
         ),
     )
+    if start is not None:
+        engine.spawn(start, "weft-warm-up")
+    return engine

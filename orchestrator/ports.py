@@ -93,7 +93,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Latest versions of changed documents, oldest change first, deletes not shown."""
+    """Latest versions of changed documents, deletes not shown; oldest change first within each
+    logical partition, and nothing is said across partitions."""
 
     documents: list[Document]
     cursor: str  # never ahead of a document that was not returned

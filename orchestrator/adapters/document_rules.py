@@ -39,7 +39,9 @@ from orchestrator.ports import (
 MAX_PARTITION_BYTES: Final = 2048  # Cosmos: all values of a partition key together
 MAX_INT: Final = 2**63 - 1
 
-_BAD_IN_ID: Final = re.compile(f"[{re.escape(FORBIDDEN_ID_CHARACTERS)}\x00]")
+_BAD_IN_ID: Final = re.compile(f"[{re.escape(FORBIDDEN_ID_CHARACTERS)}\x00\t\r\n]| \\Z")
+"""Beyond what the service forbids: the Python SDK also refuses tabs, line ends and a last space."""
+
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
@@ -86,7 +88,8 @@ def encode_body(spec: ContainerSpec, partition: Partition, body: dict[str, Any])
     if not is_storable_id(id):
         raise BadDocument(
             f"id must be text of 1 to {MAX_ID_BYTES} bytes without "
-            f"{' '.join(FORBIDDEN_ID_CHARACTERS)} or U+0000, got {id!r:.80}"
+            f"{' '.join(FORBIDDEN_ID_CHARACTERS)}, U+0000, tabs, line ends or a last space, "
+            f"got {id!r:.80}"
         )
     for name, value in zip(spec.partition, partition, strict=True):
         if body.get(name) != value:

@@ -11,9 +11,18 @@ from typing import Any, Final
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.draft import Draft
-from orchestrator.domain.inputs import Input, Lost, Start, TaskResult, TimerDue
+from orchestrator.domain.inputs import (
+    Cancel,
+    Input,
+    Lost,
+    Pause,
+    Resume,
+    Start,
+    TaskResult,
+    TimerDue,
+)
 from orchestrator.domain.state import FailureRecord
-from orchestrator.domain.status import Code, ExecutionStatus
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 
 
 class _Batch:
@@ -26,6 +35,7 @@ class _Batch:
         self.failed_items: list[TaskResult] = []
         self.cancelled: list[int] = []
         self.lost: list[Lost] = []
+        self.cancel: Cancel | None = None
 
 
 def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
@@ -43,6 +53,10 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
     for result in batch.failed_items:
         _item_failed(draft, result)
     _requeue(draft, batch.lost)
+    if batch.cancel is not None and draft.fold.status not in TERMINAL_EXECUTION:
+        # Last: results that arrived with it are results.
+        given = batch.cancel
+        draft.emit(ev.ExecutionCancelled(at=now, by=given.by, reason=given.reason))
 
 
 def _start(draft: Draft, batch: _Batch, given: Start) -> None:
@@ -109,7 +123,24 @@ def _item_failed(draft: Draft, result: TaskResult) -> None:
     )
 
 
+def _pause(draft: Draft, batch: _Batch, given: Pause) -> None:
+    _start(draft, batch, Start())  # a deadline counts from here on, paused or not
+    if draft.fold.status is ExecutionStatus.RUNNING:
+        draft.emit(ev.ExecutionPaused(at=draft.now, by=given.by, reason=given.reason))
+
+
+def _resume(draft: Draft, batch: _Batch, given: Resume) -> None:
+    if draft.fold.status is ExecutionStatus.PAUSED:
+        draft.emit(ev.ExecutionResumed(at=draft.now, by=given.by, reason=given.reason))
+
+
+def _cancel(draft: Draft, batch: _Batch, given: Cancel) -> None:
+    batch.cancel = batch.cancel or given
+
+
 def _timer_due(draft: Draft, batch: _Batch, given: TimerDue) -> None:
+    if draft.fold.status is ExecutionStatus.PAUSED:
+        return  # resuming looks at the waits again
     for task in sorted(task for task, due in draft.fold.waits.items() if due <= draft.now):
         draft.complete(task, None)
 
@@ -149,4 +180,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     TaskResult: _task_result,
     TimerDue: _timer_due,
     Lost: _lost,
+    Pause: _pause,
+    Resume: _resume,
+    Cancel: _cancel,
 }

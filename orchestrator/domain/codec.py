@@ -123,6 +123,14 @@ def _w_started(event: ev.ExecutionStarted, doc: _Doc) -> None:
         doc["deadlineAt"] = event.deadline_at
 
 
+def _w_operator(
+    event: ev.ExecutionPaused | ev.ExecutionResumed | ev.ExecutionCancelled, doc: _Doc
+) -> None:
+    doc["by"] = event.by
+    if event.reason:
+        doc["reason"] = event.reason
+
+
 def _w_queued(event: ev.TasksQueued, doc: _Doc) -> None:
     doc["tasks"] = pack(event.tasks)
 
@@ -200,6 +208,9 @@ def _w_execution_completed(event: ev.ExecutionCompleted, doc: _Doc) -> None:
 _WRITE: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.ExecutionAccepted: ("executionAccepted", _w_accepted),
     ev.ExecutionStarted: ("executionStarted", _w_started),
+    ev.ExecutionPaused: ("executionPaused", _w_operator),
+    ev.ExecutionResumed: ("executionResumed", _w_operator),
+    ev.ExecutionCancelled: ("executionCancelled", _w_operator),
     ev.TasksQueued: ("tasksQueued", _w_queued),
     ev.TasksRequeued: ("tasksRequeued", _w_requeued),
     ev.TaskWaiting: ("taskWaiting", _w_waiting),
@@ -221,6 +232,15 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
     "executionAccepted": lambda doc, at: ev.ExecutionAccepted(at=at, tasks=doc["tasks"]),
     "executionStarted": lambda doc, at: ev.ExecutionStarted(
         at=at, deadline_at=doc.get("deadlineAt")
+    ),
+    "executionPaused": lambda doc, at: ev.ExecutionPaused(
+        at=at, by=doc["by"], reason=doc.get("reason", "")
+    ),
+    "executionResumed": lambda doc, at: ev.ExecutionResumed(
+        at=at, by=doc["by"], reason=doc.get("reason", "")
+    ),
+    "executionCancelled": lambda doc, at: ev.ExecutionCancelled(
+        at=at, by=doc["by"], reason=doc.get("reason", "")
     ),
     "tasksQueued": lambda doc, at: ev.TasksQueued(at=at, tasks=unpack(doc["tasks"])),
     "tasksRequeued": lambda doc, at: ev.TasksRequeued(

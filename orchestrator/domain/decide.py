@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.applying import apply_inputs
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.evaluation import Missing, Refused, evaluate, json_text, source_of
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.inputs import Facts, Input, Lost, Needs, Start
+from orchestrator.domain.inputs import Facts, Input, Lost, Needs, Resume, Start
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.starting import advance_map, consider, dispatch
@@ -80,8 +81,10 @@ def decide(
         return Decision(events=(), state=state)
     draft = Draft(workflow, state, facts, now)
     apply_inputs(draft, inputs)
-    if draft.fold.status is ExecutionStatus.RUNNING and not _timed_out(draft):
-        whole = any(isinstance(given, Start | Lost) for given in inputs)
+    if draft.fold.status in _ALIVE and _timed_out(draft):
+        pass  # ended; paused ones, too
+    elif draft.fold.status is ExecutionStatus.RUNNING:
+        whole = any(isinstance(given, Start | Lost | Resume) for given in inputs)
         _settle(draft, range(len(workflow.tasks)) if whole else ())
         if not draft.fold.unsettled():  # a task that lacks data is still PENDING
             _finish(draft)
@@ -94,6 +97,9 @@ def decide(
         items=draft.items,
         failures=draft.failures,
     )
+
+
+_ALIVE: Final = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.PAUSED})
 
 
 def _settle(draft: Draft, also: Sequence[int]) -> None:

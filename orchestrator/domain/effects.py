@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from orchestrator.domain import events as ev
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
-from orchestrator.domain.status import TERMINAL_EXECUTION, Code
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.topology import MAX_SCHEDULE_AHEAD_MS
 from orchestrator.domain.workflow import HANDLERS, OnFailure, Workflow
 
@@ -70,6 +70,8 @@ def next_wake(state: ExecutionState) -> int | None:
     ms). None: never, or the execution has ended. The sweeper goes by it (`sweepAt`)."""
     if state.status in TERMINAL_EXECUTION:
         return None
+    if state.status is ExecutionStatus.PAUSED:
+        return state.deadline_at  # waits are looked at when it is resumed
     wake = min(state.waits.values(), default=None)
     if state.deadline_at is None:
         return wake

@@ -30,6 +30,33 @@ class ExecutionStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionPaused:
+    """Nothing new is dispatched until it is resumed; what runs ends, and its results count."""
+
+    at: int
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionResumed:
+    """It goes on where it was."""
+
+    at: int
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCancelled:
+    """The end at an operator's wish: every task that had not settled is CANCELLED with it."""
+
+    at: int
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TasksQueued:
     """Tasks whose needs are met were dispatched to the workers (a map: its gathering)."""
 
@@ -169,6 +196,9 @@ class ExecutionFailed:
 Event: TypeAlias = (
     ExecutionAccepted
     | ExecutionStarted
+    | ExecutionPaused
+    | ExecutionResumed
+    | ExecutionCancelled
     | TasksQueued
     | TasksRequeued
     | TaskWaiting

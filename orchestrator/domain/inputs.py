@@ -51,7 +51,31 @@ class Lost:
     items: tuple[tuple[int, int], ...] = ()
 
 
-Input: TypeAlias = Start | TaskResult | TimerDue | Lost
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """An operator wants it to stand still. No event if it does already."""
+
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """An operator lets it go on. No event unless it is paused."""
+
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """An operator ends it, now."""
+
+    by: str
+    reason: str = ""
+
+
+Input: TypeAlias = Start | TaskResult | TimerDue | Lost | Pause | Resume | Cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

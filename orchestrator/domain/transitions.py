@@ -29,6 +29,9 @@ class ExecutionOperation(StrEnum):
     PROGRESS = "progress"  # anything happens to its tasks, or a failure is noted
     COMPLETE = "complete"  # all tasks settled, no failure counted
     FAIL = "fail"  # a failure counted, or the execution timed out
+    PAUSE = "pause"  # an operator's
+    RESUME = "resume"
+    CANCEL = "cancel"
 
 
 class TaskOperation(StrEnum):
@@ -59,6 +62,13 @@ EXECUTION: Final[Mapping[tuple[ExecutionOperation, ExecutionStatus], ExecutionSt
     (ExecutionOperation.PROGRESS, _E.RUNNING): _E.RUNNING,
     (ExecutionOperation.COMPLETE, _E.RUNNING): _E.COMPLETED,
     (ExecutionOperation.FAIL, _E.RUNNING): _E.FAILED,
+    (ExecutionOperation.PAUSE, _E.RUNNING): _E.PAUSED,
+    (ExecutionOperation.PROGRESS, _E.PAUSED): _E.PAUSED,  # what runs ends, and counts
+    (ExecutionOperation.FAIL, _E.PAUSED): _E.FAILED,  # its deadline passed
+    (ExecutionOperation.RESUME, _E.PAUSED): _E.RUNNING,
+    (ExecutionOperation.CANCEL, _E.PENDING): _E.CANCELLED,
+    (ExecutionOperation.CANCEL, _E.RUNNING): _E.CANCELLED,
+    (ExecutionOperation.CANCEL, _E.PAUSED): _E.CANCELLED,
 }
 
 TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {

@@ -21,7 +21,13 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.state import ExecutionState
-from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
+from orchestrator.domain.status import (
+    SETTLED_CODES,
+    TERMINAL_EXECUTION,
+    Code,
+    ExecutionStatus,
+    TaskStatus,
+)
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
@@ -79,10 +85,12 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a message needs no work now. `again_ms`: look again after that, the store may lag behind
-    or the broker's clock may be ahead of ours; None: never, the message is settled."""
+    or the broker's clock may be ahead of ours; None: never, the message is settled. `over`: the
+    execution has settled this task without its worker."""
 
     reason: str
     again_ms: int | None = None
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,7 @@ class Ended:
     aggregate: Aggregate
     doc: dict[str, Any]
     etag: str | None  # None: the document does not exist yet
+    report: bool = True  # False: the execution does not wait for it any more
 
 
 async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
@@ -115,12 +124,15 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     spec = _spec(aggregate.workflow, position, message.item)
     if spec is None:
         return Refusal("noSuchItem")
-    if refusal := _refused(aggregate.state, position, message.item):
-        return refusal
     doc = existing.body if existing else None
+    now = engine.clock.now()
+    if refusal := _refused(aggregate.state, position, message.item):
+        if refusal.over and existing is not None and _left_open(existing.body, now):
+            closed = _cancelled(existing.body, now)
+            return Ended(aggregate, closed, existing.etag, report=False)
+        return refusal
     if doc is not None and doc["status"] in FINAL:
         return Refusal("finished")
-    now = engine.clock.now()
     giving_back = _gives_back(aggregate.workflow, aggregate.state, position)
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
@@ -131,8 +143,7 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
         early = doc["dueAt"] - now
         return Refusal("notDue", again_ms=early if early <= CLOCK_SKEW_MS else None)
     if giving_back:
-        doc = _new(partition, message) if doc is None else _without_lease(doc)
-        doc |= {"status": TaskStatus.CANCELLED.value, "endedAt": now}
+        doc = _cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
@@ -221,7 +232,7 @@ def _spec(workflow: Workflow, position: int, item: int | None) -> TaskSpec | Non
 def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal | None:
     """Whether the execution's state forbids to run the task."""
     if state.status in TERMINAL_EXECUTION:
-        return Refusal("executionEnded")
+        return Refusal("executionEnded", over=True)
     if state.status is ExecutionStatus.PAUSED:
         return Refusal("paused")
     wanted = Code.QUEUED if item is None else Code.WAITING
@@ -229,7 +240,20 @@ def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal 
     if code == wanted:
         return None
     # Dispatched by a commit that this replica has not seen yet; never final the other way round.
-    return Refusal("notDispatched", again_ms=STALE_READ_MS if code == Code.PENDING else None)
+    again_ms = STALE_READ_MS if code == Code.PENDING else None
+    return Refusal("notDispatched", again_ms=again_ms, over=code in SETTLED_CODES)
+
+
+def _left_open(doc: dict[str, Any], now: int) -> bool:
+    """Whether a task document waits for a retry or a dead worker: while it does, the sweeper keeps
+    looking after it."""
+    if doc["status"] == TaskStatus.RUNNING.value:
+        return doc["lease"]["until"] <= now
+    return doc["status"] not in FINAL
+
+
+def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
+    return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
 def _gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:

@@ -22,7 +22,7 @@ from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
-from orchestrator.domain.status import TERMINAL_EXECUTION, Code, TaskStatus
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import claimcheck, documents, outbox
@@ -131,16 +131,19 @@ def execution_body(
         "state": codec.state_to_doc(state),
     }
     if state.status not in TERMINAL_EXECUTION:
-        body["sweepAt"] = _sweep_at(engine, state, now, silence)
+        sweep_at = _sweep_at(engine, state, now, silence)
+        if sweep_at is not None:
+            body["sweepAt"] = sweep_at
     return body
 
 
-def _sweep_at(engine: Engine, state: ExecutionState, now: int, silence: int) -> int:
+def _sweep_at(engine: Engine, state: ExecutionState, now: int, silence: int) -> int | None:
     """When the sweeper must look: after a silence while anything is in flight, and at the latest
     a little after the next wait or deadline, whose message may be lost (or was never sent, being
     too far ahead)."""
     wake = next_wake(state)
-    in_flight = (
+    # While paused nothing has to move, and resuming looks after everything itself.
+    in_flight = state.status is not ExecutionStatus.PAUSED and (
         Code.QUEUED in state.tasks
         or any(progress.queued for progress in state.maps.values())
         or wake is None
@@ -149,7 +152,6 @@ def _sweep_at(engine: Engine, state: ExecutionState, now: int, silence: int) -> 
     if wake is not None:
         late = max(wake, now) + engine.tunables.retry_grace_ms
         due = late if due is None else min(due, late)
-    assert due is not None  # in flight, or there is a wake
     return due
 
 

@@ -131,9 +131,14 @@ async def advance(
     for attempt in range(engine.tunables.commit_attempts):
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
-            # A replica may lag behind the submission. Of a purged one it ends by itself (hops).
-            engine.metrics.count("weft_handed_back_total", "unknownExecution")
-            await handback.send(engine, messages, incoming, delay_ms=handback.STALE_READ_MS)
+            # A replica may lag behind the start; an execution that was removed stays unknown.
+            await handback.send(
+                engine,
+                messages,
+                incoming,
+                delay_ms=handback.STALE_READ_MS,
+                max_hops=handback.MAX_STALE_HOPS,
+            )
             return
         if aggregate.state.status in TERMINAL_EXECUTION:
             engine.metrics.count("weft_messages_dropped_total", "ended")
@@ -166,8 +171,16 @@ async def advance(
 async def _decide(
     engine: Engine, aggregate: Aggregate, messages: Sequence[Message], now: int
 ) -> Decision:
-    """Decide, loading what its expressions turn out to need."""
-    inputs: list[Input] = await facts.inputs_of(engine, aggregate, messages)
+    """Turn the messages into inputs and decide."""
+    return await decide_with_facts(
+        engine, aggregate, await facts.inputs_of(engine, aggregate, messages), now
+    )
+
+
+async def decide_with_facts(
+    engine: Engine, aggregate: Aggregate, inputs: Sequence[Input], now: int
+) -> Decision:
+    """Decide, loading what the expressions turn out to need."""
     known = facts.empty(aggregate)
     # Every round loads the input or the result of a task that was not loaded before: more rounds
     # than that are a fault of ours, and must not spin for ever.

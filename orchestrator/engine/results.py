@@ -39,6 +39,8 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
         written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
         if written is None and await still_held(engine, claim):
             written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+        # The lease ends here: a renewal while the message is sent would meet the new ETag, and be
+        # taken for a lease that another worker has.
         claim.ended = True
     if written is None:
         engine.metrics.count("weft_late_results_total")
@@ -58,7 +60,7 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
 
 async def record_end(engine: Engine, ended: Ended) -> None:
     """Write a final document of a task that was not run, and tell the orchestrator."""
-    message = _finished(ended.aggregate, ended.doc)
+    message = _finished(ended.aggregate, ended.doc) if ended.report else None
     now = engine.clock.now()
     written = await _write(engine, ended.aggregate, ended.doc, ended.etag, message, now)
     if written is not None:

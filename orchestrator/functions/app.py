@@ -10,6 +10,7 @@ import azure.functions as func
 
 from orchestrator.functions import (
     change_feed,
+    http_control,
     http_executions,
     http_operations,
     http_workflows,
@@ -26,6 +27,7 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
     for concern in (
         http_workflows,
         http_executions,
+        http_control,
         http_operations,
         queue_orchestration,
         queue_tasks,

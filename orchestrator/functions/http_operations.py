@@ -13,7 +13,13 @@ import orjson
 from orchestrator.domain.errors import NotFoundError, WeftError
 from orchestrator.engine import health
 from orchestrator.engine.views import Check, HealthView
-from orchestrator.functions import docs_page, http_executions, http_workflows, openapi
+from orchestrator.functions import (
+    docs_page,
+    http_control,
+    http_executions,
+    http_workflows,
+    openapi,
+)
 from orchestrator.functions.http_errors import MethodNotAllowedError
 from orchestrator.functions.http_routes import Answer, Call, Reply, Route, Routes
 from orchestrator.functions.provider import EngineProvider
@@ -145,7 +151,7 @@ def _page() -> tuple[bytes, str]:
 
 def operations() -> list[Route]:
     """Every documented route of the app, in the order of the documentation."""
-    tables = (http_workflows.ROUTES, http_executions.ROUTES, ROUTES)
+    tables = (http_workflows.ROUTES, http_executions.ROUTES, http_control.ROUTES, ROUTES)
     return [route for table in tables for route in table.all if not route.hidden]
 
 

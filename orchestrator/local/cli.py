@@ -17,8 +17,8 @@ import typer
 from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.local import cli_input, cli_watch
-from orchestrator.local.cli_client import DEFAULT_URL, Client
+from orchestrator.local import cli_control, cli_input, cli_rebuild, cli_watch
+from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
     FAILED,
@@ -28,6 +28,7 @@ from orchestrator.local.cli_faults import (
     printable,
 )
 from orchestrator.local.cli_history import history_table
+from orchestrator.local.cli_options import DEFAULT_URL, AsJson, File, Id, Url
 from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
 
 app = typer.Typer(
@@ -39,17 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its local variables would show payloads
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Url = Annotated[
-    str,
-    typer.Option("--url", envvar="WEFT_URL", help="Root of the server.", show_default=True),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the execution.")]
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="Definition in YAML or JSON; `-` reads stdin.")
-]
-
+app.add_typer(cli_rebuild.app, name="rebuild")
 
 # --- on this machine ------------------------------------------------------------------------------
 
@@ -176,19 +167,37 @@ def list_(
     tag: Annotated[
         str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")
     ] = None,
+    owner: Annotated[str | None, typer.Option(help="Only started by this name.")] = None,
+    parent: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only started by this execution.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Beginning of an id, or idempotency key.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only created then or later (ISO 8601).")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only created before (ISO 8601).")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
-    """List executions, newest first."""
-    filters: dict[str, str] = {}
-    if status is not None:
-        filters["status"] = str(status)
-    if workflow is not None:
-        filters["workflow"] = workflow
+    """List executions, newest first. The list follows them by a moment; `weft show` is exact."""
     if tag is not None:
         cli_input.tags([tag])
-        filters["tag"] = tag
+    given = {
+        "status": status and str(status),
+        "workflow": workflow,
+        "tag": tag,
+        "owner": owner,
+        "parent": parent,
+        "search": search,
+        "createdAfter": after,
+        "createdBefore": before,
+    }
+    filters = {name: text for name, text in given.items() if text is not None}
     with Client(url) as client:
         page = client.executions(filters, limit=limit)
     if as_json:
@@ -265,6 +274,9 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     for problem in found["problems"]:
         emit(out, Text(f"  {printable(problem)}"))
     return FAILED
+
+
+cli_control.register(app)
 
 
 @app.command(hidden=True)

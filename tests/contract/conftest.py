@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from contract_support import BROKERS, PAYLOADS, STORES, Broker, ManualClock, OpenStore
 
 from orchestrator.ports import DocumentStore, PayloadStore
+from tests.wire.cosmos.opening import delete_databases
+from tests.wire.servicebus_support import ServiceBusPair
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_accounts_left_clean() -> Iterator[None]:
+    yield
+    delete_databases()
 
 
 @pytest.fixture
@@ -29,10 +38,23 @@ async def store(
         yield opened
 
 
-@pytest.fixture(params=BROKERS)
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def servicebus() -> AsyncIterator[ServiceBusPair]:
+    """The Azure family: the real SDK on the broker of `tests/wire`. Once per session, because
+    opening a link takes the SDK half a second; so tests of brokers run in the session's loop."""
+    pair = ServiceBusPair.start()
+    yield pair
+    await pair.close()
+
+
+@pytest_asyncio.fixture(params=[*BROKERS, "servicebus"], loop_scope="session")
 async def broker(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, servicebus: ServiceBusPair
 ) -> AsyncIterator[Broker]:
+    if request.param == "servicebus":
+        servicebus.reset(clock)
+        yield servicebus
+        return
     async with BROKERS[request.param](tmp_path, clock) as opened:
         yield opened
 

@@ -19,13 +19,18 @@ from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.ports import DocumentStore, OutMessage, PayloadStore, Receiver, Secrets, Transport
+from tests.simulation.broker import MemoryBroker
+from tests.simulation.store import MemoryStore
 from tests.wire import tls
 from tests.wire.blob.server import BlobServer
+from tests.wire.cosmos.opening import cosmos_store
 from tests.wire.http_service import StaticCredential
 from tests.wire.keyvault.server import KeyVaultServer
 
 TENANT = "t"
-START = 1_800_000_000_000  # epoch ms of the tests' clock
+START = 4_000_000_000_000
+"""Epoch ms of the tests' clock: in 2096, because SDKs compare times on the wire with the machine's
+clock and refuse to settle a message whose lock has ended by that."""
 
 
 class ManualClock:
@@ -69,6 +74,24 @@ async def sqlite_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broke
     await broker.open()
     yield broker
     await broker.close()
+
+
+_memories: dict[Path, MemoryStore] = {}
+
+
+@asynccontextmanager
+async def memory_store(folder: Path, clock: ManualClock) -> AsyncIterator[DocumentStore]:
+    """The simulation's store; opening the same folder again finds the same documents."""
+    store = _memories.setdefault(folder, MemoryStore(clock.now))
+    store.closed = False
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def memory_broker(folder: Path, clock: ManualClock) -> AsyncIterator[Broker]:
+    """The simulation's broker."""
+    yield MemoryBroker(clock.now)
 
 
 @asynccontextmanager
@@ -115,8 +138,12 @@ async def wire_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secr
         await secrets.close()
 
 
-STORES: dict[str, OpenStore] = {"sqlite": sqlite_store}
-BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker}
+STORES: dict[str, OpenStore] = {
+    "sqlite": sqlite_store,
+    "cosmos": cosmos_store,
+    "memory": memory_store,
+}
+BROKERS: dict[str, OpenBroker] = {"sqlite": sqlite_broker, "memory": memory_broker}
 PAYLOADS: dict[str, OpenPayloads] = {"files": file_payloads, "blob": wire_payloads}
 SECRETS: dict[str, OpenSecrets] = {"environment": env_secrets, "keyvault": wire_secrets}
 

@@ -38,7 +38,11 @@ async def is_empty(store: DocumentStore) -> bool:
 
 @pytest.mark.parametrize(
     "id",
-    ["a/b", "a\\b", "a?b", "order#7/8 é", "", "a\u0000b", "\ud800", "x" * 1024, "é" * 512, 7, None],
+    [
+        *("a/b", "a\\b", "a?b", "order#7/8 é", "", "a\u0000b", "\ud800", "x" * 1024, "é" * 512),
+        *("a\tb", "a\nb", "a\r", " ", "a "),  # refused by the SDK, not by the service
+        *(7, None),
+    ],
     ids=repr,
 )
 async def test_ids_that_cosmos_refuses_are_refused(store: DocumentStore, id: Any) -> None:
@@ -53,7 +57,7 @@ async def test_ids_that_cosmos_refuses_are_refused(store: DocumentStore, id: Any
             await store.delete(EXECUTIONS, E1, id)
 
 
-@pytest.mark.parametrize("id", ["x" * 1023, "é" * 511, " ", "a b:c;d'\"%_*", "events:0000000001"])
+@pytest.mark.parametrize("id", ["x" * 1023, "é" * 511, " a", "a b:c;d'\"%_*", "events:0000000001"])
 async def test_ids_up_to_the_limit_are_kept(store: DocumentStore, id: str) -> None:
     await store.create(EXECUTIONS, E1, doc("e1", id))
     assert (await store.read(EXECUTIONS, E1, id)).id == id
@@ -102,7 +106,7 @@ async def test_unknown_containers_are_refused(store: DocumentStore) -> None:
         b"bytes",
         {1: "x"},
         {1, 2},
-        object(),
+        pytest.param(object(), id="object"),
         uuid.UUID(int=1),
         datetime.datetime(2027, 1, 1),
         [{"deep": [math.nan]}],

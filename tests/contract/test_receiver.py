@@ -10,6 +10,8 @@ from contract_support import Broker, ManualClock, message
 from orchestrator.domain.topology import DEAD_LETTER_SUFFIX, ORCHESTRATION_QUEUE, QUEUES
 from orchestrator.ports import MessageLockLost, QueueCounts, Received
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 QUEUE = ORCHESTRATION_QUEUE
 DEAD = QUEUE + DEAD_LETTER_SUFFIX
 LOCK_S = QUEUES[QUEUE].lock_seconds

@@ -14,6 +14,8 @@ from orchestrator.domain.topology import (
 )
 from orchestrator.ports import MessageTooLarge, OutMessage, QueueNotFound, TransportError
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 QUEUE = ORCHESTRATION_QUEUE
 WINDOW_S = QUEUES[QUEUE].duplicate_window_seconds
 

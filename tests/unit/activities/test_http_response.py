@@ -94,6 +94,7 @@ async def test_compressed_answers(runner: Runner, encoding: str, packed: bytes) 
         ("br", b"whatever", False),
         ("gzip, gzip", gzip.compress(gzip.compress(b"x")), False),
     ],
+    ids=["cut off", "no gzip", "no deflate", "unknown", "twice"],
 )
 async def test_broken_or_unknown_encoding(
     runner: Runner, encoding: str, packed: bytes, retryable: bool

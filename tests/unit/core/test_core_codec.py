@@ -47,9 +47,14 @@ payloads = st.builds(Payload, text=st.text(max_size=9), size=positions) | st.bui
     Payload, ref=st.text(min_size=1, max_size=9), size=positions
 )
 count = st.integers(1, 10_000)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+
 EVENTS: dict[type, dict[str, Any]] = {
     ev.ExecutionAccepted: {"tasks": count},
     ev.ExecutionStarted: {"deadline_at": st.none() | times},
+    ev.ExecutionPaused: {"by": texts, "reason": texts},
+    ev.ExecutionResumed: {"by": texts, "reason": texts},
+    ev.ExecutionCancelled: {"by": texts, "reason": texts},
     ev.TasksQueued: {"tasks": many},
     ev.TasksRequeued: {
         "tasks": many,

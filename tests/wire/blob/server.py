@@ -3,8 +3,9 @@
 Put Blob: `x-ms-blob-type: BlockBlob`; with `If-None-Match: *` an existing blob is 409
 `BlobAlreadyExists`, and nothing changes. Get Blob: `x-ms-range` is answered with 206 and
 `Content-Range`; a range of an empty blob is 416 `InvalidRange`; a missing blob is 404
-`BlobNotFound`, a missing container 404 `ContainerNotFound`. Errors carry `x-ms-error-code` and an
-XML body. Signatures are not checked; that there is one, is.
+`BlobNotFound`, a missing container 404 `ContainerNotFound`. Create Container is 409 for one that
+exists. Errors carry `x-ms-error-code` and an XML body. Signatures are not checked; that there is
+one, is.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ _RANGE: Final = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 class BlobServer(HttpService):
-    """One account with one container. `blobs`: what it holds, by path within the container."""
+    """One account. `blobs`: what its one container holds, by path; no name: not created yet."""
 
     def __init__(self, container: str = "payloads", tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls)
         self.container = container
         self.blobs: dict[str, bytes] = {}
         self.types: dict[str, str] = {}
+        self.route("PUT", f"/{ACCOUNT}/{{container}}", self._create)
         path = f"/{ACCOUNT}/{{container}}/{{blob:.+}}"
         self.route("PUT", path, self._put)
         self.route("GET", path, self._get)
@@ -46,6 +48,14 @@ class BlobServer(HttpService):
             f"DefaultEndpointsProtocol={scheme};AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
             f"BlobEndpoint={self.account_url};"
         )
+
+    async def _create(self, request: web.Request) -> web.Response:
+        if request.query.get("restype") != "container":
+            return _error(400, "InvalidQueryParameterValue")
+        if self.container:
+            return _error(409, "ContainerAlreadyExists")
+        self.container = request.match_info["container"]
+        return web.Response(status=201, headers=_headers())
 
     async def _put(self, request: web.Request) -> web.Response:
         if refused := self._refused(request):

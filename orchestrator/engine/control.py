@@ -1,0 +1,113 @@
+"""What operators do to a running execution: pause, resume, cancel.
+
+The calling process acts as an orchestrator: load, decide with the operator's input, commit under
+the ETag, send. So an answer says what is stored, and every race (pause while completing, resume
+twice, cancel while a result arrives) has one winner and one history.
+
+A wish that is already fulfilled is answered as a success without an event; one that makes no sense
+any more is a `ConflictError` that names the state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.domain.decide import Decision
+from orchestrator.domain.errors import ConflictError, InvalidError, UnavailableError
+from orchestrator.domain.inputs import Cancel, Input, Pause, Resume
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.engine import audit, facts, inspect, relay
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.commit import Outdated, commit
+from orchestrator.engine.core import Engine
+from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.views import ExecutionView
+
+log = logging.getLogger(__name__)
+
+MAX_REASON_CHARS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing an operator can do. `done`: states in which it is so already; `refused`: those in
+    which it cannot be done any more; `check`: also look after work in flight."""
+
+    name: str
+    make: Callable[[str, str], Input]
+    done: frozenset[ExecutionStatus]
+    refused: frozenset[ExecutionStatus]
+    check: bool = False
+
+
+PAUSE = Action(
+    "pause",
+    lambda by, reason: Pause(by=by, reason=reason),
+    done=frozenset({ExecutionStatus.PAUSED}),
+    refused=TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING},
+)
+RESUME = Action(
+    "resume",
+    lambda by, reason: Resume(by=by, reason=reason),
+    done=frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING}),
+    refused=TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING},
+    check=True,
+)
+CANCEL = Action(
+    "cancel",
+    lambda by, reason: Cancel(by=by, reason=reason),
+    done=frozenset({ExecutionStatus.CANCELLED}),
+    refused=frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED}),
+)
+
+
+async def act(
+    engine: Engine, tenant: str, execution: str, action: Action, *, by: str, reason: str = ""
+) -> ExecutionView:
+    """Do `action`, durably, and show the execution after it.
+
+    Raises `NotFoundError`, `ConflictError` (it makes no sense in this state), `InvalidError` (the
+    reason is too long), `UnavailableError` (too many commits in between)."""
+    if len(reason) > MAX_REASON_CHARS:
+        raise InvalidError(f"the reason may have {MAX_REASON_CHARS} characters", code="REASON")
+    for attempt in range(engine.tunables.commit_attempts):
+        aggregate = await inspect.aggregate(engine, tenant, execution)
+        status = aggregate.state.status
+        if status in action.done:
+            return await inspect.execution(engine, tenant, execution)
+        if status in action.refused:
+            raise ConflictError(
+                f"the execution is {status.value}; there is nothing left to {action.name}",
+                code=f"CANNOT_{action.name.upper()}",
+            )
+        now = engine.clock.now()
+        decision = await _decide(engine, aggregate, action, by, reason, now)
+        try:
+            _, sends = await commit(engine, aggregate, decision, now=now)
+        except Outdated:
+            engine.metrics.count("weft_commit_conflicts_total")
+            engine.aggregates.drop(aggregate.partition)
+            if attempt > 2:
+                await engine.clock.sleep(attempt)
+            continue
+        await relay.send_now(engine, sends)
+        engine.metrics.count("weft_operator_actions_total", action.name)
+        await audit.record(
+            engine, tenant, action=action.name, execution=execution, by=by, reason=reason
+        )
+        return await inspect.execution(engine, tenant, execution)
+    raise UnavailableError("the execution changes too fast; send the same request again")
+
+
+async def _decide(
+    engine: Engine, aggregate: Aggregate, action: Action, by: str, reason: str, now: int
+) -> Decision:
+    """Resuming looks after what was in flight: workers dropped its messages meanwhile."""
+    inputs: list[Input] = [action.make(by, reason)]
+    if action.check:
+        check = Message(MessageType.CHECK, *aggregate.partition)
+        inputs += await facts.inputs_of(engine, aggregate, [check])
+    return await decide_with_facts(engine, aggregate, inputs, now)

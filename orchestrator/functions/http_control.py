@@ -1,0 +1,95 @@
+"""What operators do to an execution over HTTP: pause, resume, cancel."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import azure.functions as func
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.engine import control
+from orchestrator.engine.control import CANCEL, MAX_REASON_CHARS, PAUSE, RESUME, Action
+from orchestrator.engine.views import ExecutionView
+from orchestrator.functions import requests
+from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import JSON_TYPES
+
+ROUTES: Final = Routes("Control")
+
+
+class ControlRequest(BaseModel):
+    """Why. May be left out; it stands in the history and in the audit."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+
+
+_BODY: Final = Body(
+    media=JSON_TYPES,
+    schema=ControlRequest,
+    required=False,
+    example={"reason": "wrong input, sent again as order A-18"},
+)
+_ERRORS: Final = (404, 409, 413, 415, 422)
+
+
+async def _act(call: Call, action: Action) -> Answer:
+    body = await requests.model(call.req, ControlRequest)
+    view = await control.act(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        action,
+        by=call.principal.subject,
+        reason=body.reason,
+    )
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/pause",
+    summary="Pause an execution",
+    body=_BODY,
+    replies={200: Reply(description="It stands still", model=ExecutionView)},
+    errors=_ERRORS,
+)
+async def pause_execution(call: Call) -> Answer:
+    """Nothing new is started; what runs ends, and its results count. Its own time limit goes on.
+    Pausing twice is the same as once; an ended execution is refused (409)."""
+    return await _act(call, PAUSE)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/resume",
+    summary="Resume a paused execution",
+    body=_BODY,
+    replies={200: Reply(description="It goes on", model=ExecutionView)},
+    errors=_ERRORS,
+)
+async def resume_execution(call: Call) -> Answer:
+    """Goes on where it was: what was dropped while it stood still is sent again. Resuming what
+    runs is a success; an ended execution is refused (409)."""
+    return await _act(call, RESUME)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/cancel",
+    summary="Cancel an execution",
+    body=_BODY,
+    replies={200: Reply(description="It has ended", model=ExecutionView)},
+    errors=_ERRORS,
+)
+async def cancel_execution(call: Call) -> Answer:
+    """Ends it at once. Running activities are told by their heartbeat; what they still return does
+    not count. Cancelling twice is the same as once; a completed or failed one is refused (409)."""
+    return await _act(call, CANCEL)
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The routes of this module."""
+    return ROUTES.blueprint(provider)

@@ -1,0 +1,21 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.local.cli_client import DEFAULT_URL
+
+Url = Annotated[
+    str,
+    typer.Option("--url", envvar="WEFT_URL", help="Root of the server.", show_default=True),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the execution.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="Definition in YAML or JSON; `-` reads stdin.")
+]
+
+__all__ = ["DEFAULT_URL", "AsJson", "File", "Id", "Url"]

@@ -1,0 +1,129 @@
+"""Random workflows: every shape and rule of the definition, with activities that misbehave."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+MANY = 60
+"""Attempts that no run's faults use up, where the outcome must not depend on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A definition with an input. `comparable`: its outcome depends on nothing but itself."""
+
+    name: str
+    definition: dict[str, Any]
+    input: dict[str, Any]
+    comparable: bool
+
+
+def draw(rng: random.Random, name: str) -> Flow:
+    """A workflow of 1 to 9 tasks."""
+    gentle = rng.random() < 0.5  # nothing fails for good, so that whole graphs run
+    tasks: dict[str, Any] = {}
+    for position in range(rng.randint(1, 9)):
+        ids = list(tasks)
+        needs = sorted(rng.sample(ids, min(len(ids), rng.choice((0, 1, 1, 2, 3)))))
+        tasks[f"t{position}"] = _task(rng, needs, gentle)
+    timeout = None if rng.random() < 0.9 else rng.choice(("15s", "60s"))
+    definition: dict[str, Any] = {"name": name, "tasks": tasks}
+    definition["onFailure"] = rng.choice(("continue", "continue", "failFast"))
+    if timeout is not None:
+        definition["timeout"] = timeout
+    if rng.random() < 0.7:
+        names = rng.sample(list(tasks), min(len(tasks), 3))
+        definition["output"] = {id: f"${{tasks.{id}.output}}" for id in names}
+        definition["output"]["states"] = [f"${{tasks.{id}.status}}" for id in tasks]
+    given = {"a": rng.randint(0, 9), "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))]}
+    return Flow(name, definition, given, comparable=timeout is None)
+
+
+def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
+    kind = rng.choice(("activity",) * 6 + ("map", "map", "wait", "transform"))
+    task: dict[str, Any] = {"type": kind}
+    if needs:
+        task["needs"] = needs
+        if rng.random() < 0.3:
+            task["runWhen"] = rng.choice(("allDone", "anyFailed", "anySucceeded", "noneFailed"))
+    if rng.random() < 0.2:
+        task["when"] = _condition(rng, needs)
+    if rng.random() < 0.25:
+        task["continueOnError"] = True
+    if kind == "wait":
+        if rng.random() < 0.2:
+            task["until"] = "2020-01-01T00:00:00Z"
+        else:
+            task["duration"] = rng.choice(("0s", "1s", "20s", "90s"))
+    elif kind == "transform":
+        task["output"] = {"n": rng.randint(0, 9), "of": _uses(rng, needs)}
+    elif kind == "map":
+        task["items"] = _items(rng, needs)
+        task["do"] = _work(rng, ["${item}", "${index}"], gentle)
+        if rng.random() < 0.5:
+            task["maxConcurrency"] = rng.randint(1, 3)
+        task |= _limits(rng, task["do"]["input"]["do"])
+    else:
+        task |= _work(rng, _uses(rng, needs), gentle)
+    return task
+
+
+def _work(rng: random.Random, uses: list[str], gentle: bool) -> dict[str, Any]:
+    do = _behaviour(rng, gentle)
+    work = {"type": "activity", "activity": "sim.work", "input": {"do": do, "of": uses}}
+    return work | _limits(rng, do)
+
+
+def _behaviour(rng: random.Random, gentle: bool) -> dict[str, Any]:
+    roll = rng.random()
+    if roll < 0.5:
+        return {"kind": "ok", "ms": rng.choice((0, 1, 20, 300, 3_000))}
+    if roll < 0.65:
+        return {"kind": "flaky", "times": rng.randint(1, 3), "ms": rng.choice((0, 50))}
+    if roll < 0.72:
+        return {"kind": "hang", "times": 1}
+    if roll < 0.78:
+        return {"kind": "ok", "ms": rng.choice((25_000, 45_000, 100_000))}
+    if roll < 0.84:
+        return {"kind": "big", "ms": 5}
+    if gentle:
+        return {"kind": "ok", "ms": 5}
+    return {"kind": rng.choice(("fatal", "exhaust", "nan")), "ms": rng.choice((0, 100))}
+
+
+def _limits(rng: random.Random, do: dict[str, Any]) -> dict[str, Any]:
+    long = do.get("ms", 0) > 20_000
+    return {
+        "timeout": "10m" if long else "20s",
+        "retry": {
+            "maxAttempts": rng.randint(1, 3) if do["kind"] == "exhaust" else MANY,
+            "initialInterval": rng.choice(("100ms", "1s", "3s")),
+            "backoffCoefficient": rng.choice((1, 2)),
+            "maxInterval": "5s",
+            "jitter": rng.choice(("none", "full", "equal", "decorrelated")),
+        },
+    }
+
+
+def _uses(rng: random.Random, needs: list[str]) -> list[str]:
+    uses = ["${input.a}"] if rng.random() < 0.3 else []
+    for need in needs:
+        uses.append(
+            rng.choice((f"${{tasks.{need}.output}}", f"${{tasks.{need}.status}}", f"after {need}"))
+        )
+    return uses
+
+
+def _condition(rng: random.Random, needs: list[str]) -> str:
+    choices = ["${input.a > 4}", "${true}"]
+    for need in needs:
+        choices += [f"${{tasks.{need}.status == 'COMPLETED'}}", f"${{tasks.{need}.output.n > 300}}"]
+    return rng.choice(choices)
+
+
+def _items(rng: random.Random, needs: list[str]) -> Any:
+    choices: list[Any] = ["${input.items}", "${input.items}", [1, 2, 3]]
+    choices += [f"${{tasks.{need}.output.list}}" for need in needs]
+    return rng.choice(choices)

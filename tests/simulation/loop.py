@@ -1,0 +1,144 @@
+"""An event loop without time and without luck: the heart of the simulation.
+
+Virtual time jumps to the next timer when nothing can run, so an hour costs milliseconds. The order
+in which ready callbacks run is drawn from a seeded random source, so one seed is one interleaving.
+Every callback belongs to a process (by its context): one that has crashed simply is never called
+again, at whatever await it stood, and no `finally` of it runs. That is what SIGKILL does; cancelling
+tasks, as tests often do, is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+_PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Process:
+    """Something that can crash or freeze. `steps` counts its callbacks: the places where it may."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.steps = 0
+        self.dead = False
+        self.frozen_until = 0.0
+        self.parked: list[asyncio.Handle] = []
+        self.step: Callable[[], None] | None = None  # looks before every callback
+        self.context = contextvars.copy_context()
+        self.context.run(_PROCESS.set, self)
+
+
+def current() -> Process | None:
+    """The process whose code runs now; None: the world's own."""
+    return _PROCESS.get()
+
+
+class Deadlock(Exception):
+    """Nothing can ever run again."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module. `time()` is in virtual seconds from 0."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+        self._now = 0.0
+        self._runnable: list[asyncio.Handle] = []
+        self._ready = self._runnable  # type: ignore[assignment]  # call_soon only appends
+        self.steps = 0
+        self.errors: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda loop, context: self.errors.append(context))
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        """At once, on this thread: threads would bring luck back."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def spawn(self, process: Process | None, work: Any, name: str = "") -> asyncio.Task[Any]:
+        """Run a coroutine as part of `process`."""
+        context = process.context if process is not None else contextvars.Context()
+        return self.create_task(work, name=name, context=context)  # pyright: ignore
+
+    def freeze(self, process: Process, seconds: float) -> None:
+        """Nothing of the process runs for so long: a paused container, a swapped-out machine."""
+        process.frozen_until = max(process.frozen_until, self._now + seconds)
+        self.call_later(seconds, self._thaw, process, context=contextvars.Context())
+
+    def _thaw(self, process: Process) -> None:
+        if process.frozen_until <= self._now + 1e-9:
+            process.frozen_until = 0.0
+            self._runnable += process.parked
+            process.parked = []
+
+    def _run_once(self) -> None:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        ready = self._runnable
+        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now + 1e-9):  # type: ignore[attr-defined]
+            handle = heapq.heappop(scheduled)
+            if not handle._cancelled:  # what is left of a float must pass, too, or time stands still
+                self._now = max(self._now, handle._when)  # type: ignore[attr-defined]
+            handle._scheduled = False  # type: ignore[attr-defined]
+            if not handle._cancelled:
+                ready.append(handle)
+        if not ready:
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+            if not scheduled:
+                raise Deadlock("nothing is ready and no timer is set")
+            self._now = max(self._now, scheduled[0]._when)  # type: ignore[attr-defined]
+            return
+        position = int(self._rng.random() * len(ready))
+        handle = ready[position]
+        ready[position] = ready[-1]
+        ready.pop()
+        if handle._cancelled:
+            return
+        self.steps += 1
+        process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
+        if process is not None:
+            if process.dead:
+                return
+            if process.frozen_until > self._now:
+                process.parked.append(handle)
+                return
+            process.steps += 1
+            if process.step is not None:
+                process.step()
+                if process.dead or process.frozen_until > self._now:
+                    if not process.dead:
+                        process.parked.append(handle)
+                    return
+        handle._run()
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no file descriptors here."""
+
+    def _write_to_self(self) -> None:
+        """There is no selector to wake."""
+
+
+async def finish(loop: SimLoop, tasks: list[asyncio.Task[Any]]) -> None:
+    """End what is left when a run is over, so that nothing is collected half done."""
+    for task in tasks:
+        task.cancel()
+    for _ in range(1000):
+        tasks = [task for task in tasks if not task.done()]
+        if not tasks:
+            return
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()

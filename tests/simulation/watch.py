@@ -1,0 +1,170 @@
+"""Invariants that are looked at with every commit, every message and every attempt.
+
+Each is judged from what the store holds, by rules written down here a second time: code of the
+engine would repeat its own mistakes. A breach does not raise (the engine might catch it), it is
+noted in the world, which ends the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.ports import ActivityCall, OutMessage
+from tests.simulation.store import Commit
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FINAL = {"COMPLETED", "DEAD_LETTERED", "CANCELLED"}
+ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
+SETTLED = frozenset("CSsXD")
+MAX_SKEW_MS = 5_000
+
+RUN_WHEN = {
+    "allSucceeded": lambda codes: codes <= {"C"},
+    "allDone": lambda codes: True,
+    "anyFailed": lambda codes: "D" in codes,
+    "anySucceeded": lambda codes: "C" in codes,
+    "noneFailed": lambda codes: "D" not in codes,
+}
+
+
+class Watch:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.claims: Counter[tuple[str, str]] = Counter()  # (execution, task document) -> claims
+        self.started: set[tuple[str, str, int]] = set()
+        self.sent: dict[tuple[str, str], OutMessage] = {}
+        self.attempts_lost = 0
+
+    def fail(self, text: str) -> None:
+        """An invariant is broken."""
+        self.world.fail(text)
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Called by the store for each transaction."""
+        if commit.container != EXECUTIONS:
+            return
+        execution = commit.partition[1]
+        kinds: dict[str, list[tuple[Any, Any]]] = {}
+        for _, old, new in commit.changes:
+            body = new or old
+            if body is not None:
+                kinds.setdefault(body["type"], []).append((old, new))
+        for old, new in kinds.get("task", ()):
+            self._task(execution, old, new)
+        for old, new in kinds.get("execution", ()):
+            self._execution(execution, old, new, kinds.get("events", []))
+        for old, new in kinds.get("events", ()):
+            if old is not None:
+                self.fail(f"{execution}: history {old['id']} was written twice or removed")
+            elif not kinds.get("execution"):
+                self.fail(f"{execution}: history {new['id']} without its state")
+        for _, new in kinds.get("deadletter", ()):
+            self.fail(f"a message became a dead letter: {new and new['reason']}")
+
+    def _task(self, execution: str, old: Any, new: Any) -> None:
+        if new is None:
+            self.fail(f"{execution}: {old['id']} was removed")
+            return
+        where = f"{execution}/{new['id']}"
+        before = 0 if old is None else old["attempt"]
+        was = None if old is None else old["status"]
+        if was in FINAL and _result(old) != _result(new):
+            self.fail(f"{where}: result recorded twice, {_result(old)} then {_result(new)}")
+        claimed = new["status"] == "RUNNING" and (
+            was != "RUNNING" or old["lease"]["token"] != new["lease"]["token"]
+        )
+        if claimed:
+            self.claims[execution, new["id"]] += 1
+            self._claimed(where, execution, old, new)
+        elif new["attempt"] != before:
+            self.fail(f"{where}: attempt {before} became {new['attempt']} without a claim")
+        if new["status"] not in FINAL and "sweepAt" not in new:
+            self.fail(f"{where}: {new['status']} without sweepAt, nobody would miss it")
+
+    def _claimed(self, where: str, execution: str, old: Any, new: Any) -> None:
+        if new["attempt"] != (0 if old is None else old["attempt"]) + 1:
+            self.fail(f"{where}: claim made attempt {new['attempt']} of {old and old['attempt']}")
+        if old is not None and old["status"] == "RUNNING":
+            if old["lease"]["until"] > self.world.now() + MAX_SKEW_MS:
+                self.fail(f"{where}: two valid leases")
+            if "error" not in new["attempts"][-2]:
+                self.fail(f"{where}: attempt {old['attempt']} has no end in the record")
+        state = self.world.state(execution)
+        if state is None:
+            self.fail(f"{where}: claimed without an execution")
+            return
+        # A replica may show what was true a while ago, so what counts is that it ever was queued.
+        position = self.world.position(execution, new["task"])
+        code = state["tasks"][position]
+        if code == "P":
+            self.fail(f"{where}: claimed before it was dispatched")
+
+    def _execution(self, execution: str, old: Any, new: Any, events: list[Any]) -> None:
+        if new is None:
+            self.fail(f"{execution}: the execution was removed")
+            return
+        state = new["state"]
+        if old is None:
+            if state["seq"] != 0 or not events:
+                self.fail(f"{execution}: begins at commit {state['seq']}")
+            return
+        before = old["state"]
+        if old["status"] in ENDED and before != state:
+            self.fail(f"{execution}: changed after it had ended")
+        if state == before:
+            return
+        if state["seq"] != before["seq"] + 1:
+            self.fail(f"{execution}: commit {state['seq']} after {before['seq']}")
+        if [new["seq"] for _, new in events if new is not None] != [state["seq"]]:
+            self.fail(f"{execution}: commit {state['seq']} without its history")
+        tasks = self.world.tasks(execution)
+        for position, (was, now) in enumerate(zip(before["tasks"], state["tasks"], strict=True)):
+            if was == now:
+                continue
+            if was in SETTLED:
+                self.fail(f"{execution}: task {position} moved from {was} to {now}")
+            if was == "P" and now in "QWCD":
+                self._needs(execution, state["tasks"], *tasks[position])
+
+    def _needs(self, execution: str, codes: str, needs: list[int], rule: str) -> None:
+        have = {codes[need] for need in needs}
+        if not have <= SETTLED or not RUN_WHEN[rule](have):
+            self.fail(f"{execution}: a task began under {rule} while its needs were {have}")
+
+    # --- messages and attempts --------------------------------------------------------------------
+
+    def message(self, message: OutMessage) -> None:
+        """Called by the broker for each message that is sent."""
+        key = (message.queue, message.message_id)
+        first = self.sent.setdefault(key, message)
+        if first is not message and (
+            first.body != message.body
+            or first.due_at != message.due_at
+            or "." not in message.message_id
+        ):
+            self.fail(f"message id {message.message_id} was used for two messages")
+
+    def attempt(self, call: ActivityCall) -> None:
+        """Called when an activity begins."""
+        id = f"task:{call.task}" + ("" if call.item is None else f":{call.item}")
+        key = (call.execution, id, call.attempt)
+        if key in self.started:
+            self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran twice")
+        self.started.add(key)
+        doc = self.world.store.body(EXECUTIONS, (call.tenant, call.execution), id)
+        if doc is None or doc["attempt"] < call.attempt:
+            self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran without a claim")
+        elif doc["status"] in FINAL and doc["attempt"] <= call.attempt:
+            self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran after its result")
+
+
+def _result(doc: Any) -> tuple[Any, ...]:
+    return doc["status"], doc["attempt"], doc.get("output"), doc.get("failure")

@@ -1,0 +1,285 @@
+"""The simulated installation: shared store and broker, worker processes, clients, and chaos.
+
+A run has three phases. While faults last, clients submit and everything may fail. Then the faults
+stop and every execution must end within a bound of virtual time. Then everything must fall silent,
+and a further round of recovery must change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.domain.errors import WeftError
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
+from orchestrator.engine import catalog, submit
+from orchestrator.engine.lru import Lru
+from orchestrator.engine.views import SweepReport
+from orchestrator.ports import ActivityCall, StoreError, TransportError
+from tests.simulation import behaviour
+from tests.simulation.broker import MemoryBroker
+from tests.simulation.faults import FaultPlan
+from tests.simulation.flows import Flow
+from tests.simulation.loop import Process, SimLoop
+from tests.simulation.ports import START
+from tests.simulation.process import ACTORS, Worker
+from tests.simulation.profile import Profile
+from tests.simulation.store import MemoryStore
+from tests.simulation.watch import ENDED, SETTLED, Watch
+
+TENANT = "acme"
+MAX_STEPS = 2_000_000
+"""A run that needs more callbacks than this spins."""
+QUEUES = (ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE)
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Chances:
+    """The profile's tables, made once."""
+
+    profile: Profile
+    writes: Any = field(init=False)
+    reads: Any = field(init=False)
+    sends: Any = field(init=False)
+    settles: Any = field(init=False)
+    payloads: Any = field(init=False)
+    life: Any = field(init=False)
+    pauses: Any = field(init=False)
+    relays: Any = field(init=False)
+    chaos: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in (
+            "writes", "reads", "sends", "settles", "payloads", "life", "pauses", "relays", "chaos"
+        ):  # fmt: skip
+            setattr(self, name, getattr(self.profile, name)())
+
+
+@dataclass
+class Submission:
+    """What a client wants started; `execution` once it was accepted."""
+
+    flow: Flow
+    at: float
+    key: str | None
+    execution: str = ""
+
+
+class World:
+    """Everything of one run. Actors and invariants are added here: see `Worker.start`, `Watch`."""
+
+    def __init__(
+        self, loop: SimLoop, rng: random.Random, plan: FaultPlan, profile: Profile
+    ) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.plan = plan
+        self.profile = profile
+        self.chances = Chances(profile)
+        self.context = contextvars.Context()
+        self.store = MemoryStore(self.now)
+        self.broker = MemoryBroker(self.now)
+        self.payloads: dict[str, bytes] = {}
+        self.definitions: Lru[Any] = Lru(1_000)
+        self.watch = Watch(self)
+        self.store.observers.append(self.watch.commit)
+        self.broker.observers.append(self.watch.message)
+        self.workers: list[Worker] = []
+        self.client = Worker(self, "api")
+        self.submissions: list[Submission] = []
+        self.metrics: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self.problems: list[str] = []
+        self.crashes = 0
+        self.writing = ""
+        self.store_down_until = 0
+        self.broker_down_until = 0
+        self.feed_owner: Process | None = None
+        self.feed_cursor: str | None = None
+        self.last_sweep: SweepReport | None = None
+        self._shapes: dict[str, list[tuple[list[int], str]]] = {}
+
+    def now(self) -> int:
+        """True time, epoch milliseconds."""
+        return START + int(self.loop.time() * 1000 + 1e-6)
+
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        self.trace.append(f"{self.loop.time():9.3f} {text}")
+
+    def fail(self, text: str) -> None:
+        """An invariant is broken: the run ends."""
+        self.problems.append(text)
+        self.note(f"BROKEN: {text}")
+
+    def spawn(self, work: Callable[..., Awaitable[None]], *args: Any) -> asyncio.Task[None]:
+        """An actor outside all processes."""
+        return self.loop.spawn(None, self.guarded(work, *args), work.__name__)
+
+    async def until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Let time pass until `done`, at most `seconds`; whether it was. False at once when an
+        invariant has broken."""
+        end = self.loop.time() + seconds
+        while not self.problems:
+            if done():
+                return True
+            left = end - self.loop.time()
+            if left <= 0 or self.loop.steps > MAX_STEPS:
+                break
+            await asyncio.sleep(min(1.0, left))
+        if self.loop.steps > MAX_STEPS:
+            self.fail(f"more than {MAX_STEPS} callbacks: something spins")
+        return False
+
+    async def guarded(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """No actor may die of anything that the host would not survive either."""
+        try:
+            await work(*args)
+        except Exception as error:
+            self.fail(f"an exception reached the host: {type(error).__name__}: {error}")
+
+    async def behave(self, worker: Worker, call: ActivityCall) -> Json:
+        """An attempt begins."""
+        self.watch.attempt(call)
+        return await behaviour.behave(call)
+
+    # --- what the invariants look at --------------------------------------------------------------
+
+    def document(self, execution: str) -> dict[str, Any] | None:
+        """The execution's document."""
+        return self.store.body(EXECUTIONS, (TENANT, execution), execution)
+
+    def state(self, execution: str) -> dict[str, Any] | None:
+        """The execution's stored state."""
+        doc = self.document(execution)
+        return None if doc is None else doc["state"]
+
+    def tasks(self, execution: str) -> list[tuple[list[int], str]]:
+        """Needs (positions) and `runWhen` of each task, from the definition as it was written."""
+        flow = self.flow(execution)
+        if flow.name not in self._shapes:
+            written = flow.definition["tasks"]
+            places = {id: position for position, id in enumerate(written)}
+            self._shapes[flow.name] = [
+                ([places[need] for need in task.get("needs", [])],
+                 task.get("runWhen", "allSucceeded"))
+                for task in written.values()
+            ]  # fmt: skip
+        return self._shapes[flow.name]
+
+    def position(self, execution: str, task: str) -> int:
+        """Place of a task in its definition."""
+        return list(self.flow(execution).definition["tasks"]).index(task)
+
+    def accepted(self) -> list[str]:
+        """Executions that a client was told of."""
+        return [one.execution for one in self.submissions if one.execution]
+
+    def open(self) -> list[str]:
+        """Stored executions that have not ended."""
+        return [
+            id
+            for (_, id), body in self.store.bodies(EXECUTIONS).items()
+            if body["type"] == "execution" and body["status"] not in ENDED
+        ]
+
+    def flow(self, execution: str) -> Flow:
+        """The workflow that an execution runs."""
+        doc = self.document(execution)
+        assert doc is not None
+        return next(one.flow for one in self.submissions if one.flow.name == doc["workflow"])
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    async def publish(self, flows: list[Flow]) -> None:
+        """Before anything fails."""
+        for flow in flows:
+            await catalog.publish(self.client.engine, TENANT, flow.definition)
+
+    def start_workers(self) -> None:
+        """All processes with all actors."""
+        for number in range(self.profile.workers):
+            skew = 0
+            if self.profile.weights["clock"]:
+                skew = self.rng.randint(-5_000, 5_000)
+            worker = Worker(self, f"w{number + 1}", skew)
+            self.workers.append(worker)
+            worker.start(*ACTORS)
+
+    async def submit(self, submission: Submission) -> None:
+        """A client: asks again with its key until it is answered; without a key, only once."""
+        await asyncio.sleep(submission.at)
+        flow = submission.flow
+        while not submission.execution:
+            try:
+                answer = await submit.start(
+                    self.client.engine, TENANT, flow.name, flow.input, key=submission.key
+                )
+                submission.execution = answer.id
+            except (StoreError, TransportError, WeftError):
+                if submission.key is None:
+                    return
+                await asyncio.sleep(self.rng.random() * 5)
+
+    async def chaos(self) -> None:
+        """Things that happen to the broker, the clocks and the cloud at large."""
+        while self.plan.enabled:
+            await asyncio.sleep(self.rng.random() * 2)
+            fault = self.plan.at("chaos", self.chances.chaos)
+            if fault is None:
+                continue
+            rng = random.Random(fault.place)
+            queue = QUEUES[fault.size % 2]
+            self.note(f"chaos: {fault}")
+            match fault.kind:
+                case "purge":
+                    self.broker.lose(rng, queue, 1.0)
+                case "loseSome":
+                    self.broker.lose(rng, queue, 0.3)
+                case "unlock":
+                    self.broker.unlock(queue)
+                case "double":
+                    self.broker.double(rng, queue)
+                case "shuffle":
+                    self.broker.shuffle(rng, queue)
+                case "delay":
+                    self.broker.delay(rng, queue, rng.randint(100, 40_000))
+                case "jump":
+                    rng.choice(self.workers).clock.skew_ms = fault.size - 5_000
+                case "storeDown":
+                    self.store_down_until = self.now() + fault.size
+                case _:
+                    self.broker_down_until = self.now() + fault.size
+
+    def heal(self) -> None:
+        """From now on nothing fails any more."""
+        self.note("faults end")
+        self.plan.enabled = False
+        self.store_down_until = self.broker_down_until = 0
+        for worker in self.workers:
+            worker.heal()
+
+    def outcome(self, execution: str, *, whole: bool) -> Any:
+        """What two runs of a workflow must agree on."""
+        doc = self.document(execution)
+        assert doc is not None
+        if not whole:
+            return doc["status"]
+        state = doc["state"]
+        assert set(state["tasks"]) <= SETTLED
+        output = state.get("output")
+        if output is not None and output.get("ref"):
+            output = self.payloads[output["ref"]].decode()
+        elif output is not None:
+            output = output["json"]
+        return doc["status"], state["tasks"], output

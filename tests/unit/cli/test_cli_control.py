@@ -1,0 +1,30 @@
+"""`weft pause`, `weft resume`, `weft cancel`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cli_fake_api import FakeApi
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])
+def test_operator_commands_send_the_reason_and_show_the_state(
+    api: FakeApi, weft: Any, verb: str
+) -> None:
+    view = {"id": "e1", "status": "PAUSED"}
+    api.on("POST", f"/v1/executions/e1/{verb}", view)
+    result = weft(verb, "e1", "--reason", "deploy")
+    assert result.exit_code == 0
+    assert "e1" in result.stdout
+    assert "PAUSED" in result.stdout
+    assert json.loads(weft(verb, "e1", "--json").stdout) == view
+
+
+def test_a_refused_action_is_exit_code_2_with_the_reason(api: FakeApi, weft: Any) -> None:
+    error = {"code": "CANNOT_CANCEL", "message": "the execution is COMPLETED", "details": []}
+    api.on("POST", "/v1/executions/e1/cancel", {"error": {**error, "traceId": "t"}}, status=409)
+    result = weft("cancel", "e1")
+    assert result.exit_code == 2
+    assert "CANNOT_CANCEL" in result.stderr

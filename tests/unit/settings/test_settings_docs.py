@@ -1,0 +1,53 @@
+"""`docs/azure.md` lists every setting, as the classes describe it.
+
+After a change: `python -m pytest tests/unit/settings -k table` fails and shows the new table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from orchestrator.settings import PREFIX, Settings
+from orchestrator.settings_azure import IDENTITY_SETTINGS, AzureSettings
+
+PAGE = Path(__file__).parents[3] / "docs" / "azure.md"
+BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
+
+
+def shown(field: FieldInfo) -> str:
+    """The default, as it would be set."""
+    if field.is_required():
+        return "required"
+    default = field.default
+    if isinstance(default, SecretStr):
+        default = default.get_secret_value()
+    return f"`{default}`" if default not in ("", None) else ""
+
+
+def table() -> str:
+    """All settings, in the order of the classes."""
+    rows = [
+        (f"{PREFIX}{name.upper()}", shown(field), field.description)
+        for name, field in Settings.model_fields.items()
+        if name != "azure"
+    ]
+    rows += [
+        (str(field.alias), shown(field), field.description)
+        for field in AzureSettings.model_fields.values()
+        if field.alias is not None
+    ]
+    rows += [
+        (f"{connection}{part}", "", text)
+        for connection in ("Cosmos", "ServiceBus")
+        for part, text in IDENTITY_SETTINGS.items()
+    ]
+    lines = [f"| `{name}` | {default} | {text}. |" for name, default, text in rows]
+    return "\n".join(["| Setting | Default | Meaning |", "|---|---|---|", *lines]) + "\n"
+
+
+def test_the_page_has_the_table_of_the_settings() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table()
