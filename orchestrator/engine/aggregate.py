@@ -19,7 +19,7 @@ from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import catalog, documents
 from orchestrator.engine.core import Engine
-from orchestrator.engine.resilience import patiently
+from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import NotFound, Unavailable
 
 SMALLEST_BYTES = 3_000
@@ -91,7 +91,7 @@ async def load(
     for attempt in range(READ_ATTEMPTS):
         try:
             doc = await patiently(engine, engine.store.read, EXECUTIONS, partition, partition[1])
-        except NotFound:
+        except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
             return None
         try:
             return await from_document(engine, doc.body, doc.etag)

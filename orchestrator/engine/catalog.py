@@ -242,7 +242,7 @@ async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workf
 async def _read(engine: Engine, tenant: str, id: str) -> Document | None:
     try:
         return await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
-    except NotFound:
+    except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
         return None
 
 

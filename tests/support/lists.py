@@ -7,17 +7,28 @@ from typing import Any
 from orchestrator.domain.topology import CONTAINERS, EXECUTIONS, VISIBILITY
 from orchestrator.engine import inspect, project
 from orchestrator.engine.inspect import ExecutionFilter
-from orchestrator.ports import Query, Where
+from orchestrator.ports import DocumentStore, Query, Where
 from tests.support.definitions import flow, task
 from tests.support.world import TENANT, World
 
 ALL = 100_000
 
 
+def store_of(world: World) -> DocumentStore:
+    """The store itself, beneath what a test has wrapped around it."""
+    return getattr(world, "cosmos", world.sqlite)
+
+
 async def changed(world: World) -> list[dict[str, Any]]:
     """What the change feed of the executions shows now, from the beginning."""
-    page = await world.sqlite.changes(EXECUTIONS, None, ALL)
-    return [doc.body for doc in page.documents]
+    docs: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = await store_of(world).changes(EXECUTIONS, cursor, 1_000)
+        if not page.documents:
+            return docs
+        docs += [doc.body for doc in page.documents]
+        cursor = page.cursor
 
 
 async def catch_up(world: World) -> list[dict[str, Any]]:
@@ -29,26 +40,26 @@ async def catch_up(world: World) -> list[dict[str, Any]]:
 
 async def rows(world: World) -> dict[str, dict[str, Any]]:
     """All rows, by id."""
-    return {row.id: row.body for row in await world.sqlite.query(VISIBILITY, Query(limit=ALL))}
+    return {row.id: row.body for row in await store_of(world).query(VISIBILITY, Query(limit=ALL))}
 
 
 async def truth(world: World) -> dict[str, dict[str, Any]]:
     """What the rows should be."""
     query = Query(where=(Where("type", "=", "execution"),), limit=ALL)
-    docs = await world.sqlite.query(EXECUTIONS, query)
+    docs = await store_of(world).query(EXECUTIONS, query)
     return {doc.id: project.row_of(doc.body) for doc in docs}
 
 
 async def wipe(world: World, container: str) -> None:
     """Delete every document of a container."""
     names = CONTAINERS[container].partition
-    for doc in await world.sqlite.query(container, Query(limit=ALL)):
-        await world.sqlite.delete(container, tuple(doc.body[name] for name in names), doc.id)
+    for doc in await store_of(world).query(container, Query(limit=ALL)):
+        await store_of(world).delete(container, tuple(doc.body[name] for name in names), doc.id)
 
 
 async def stored(world: World, execution: str) -> dict[str, Any]:
     """The execution document."""
-    return (await world.sqlite.read(EXECUTIONS, (TENANT, execution), execution)).body
+    return (await store_of(world).read(EXECUTIONS, (TENANT, execution), execution)).body
 
 
 async def versions(world: World, execution: str) -> list[dict[str, Any]]:

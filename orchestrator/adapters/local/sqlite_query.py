@@ -54,7 +54,7 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
     elif tenant_only:
         # The column and not pk, so that the indexes by creation time apply.
         terms.append("tenant_id = ?")
-        values.extend(partition)
+        values += partition
         tenant, whole = True, False
     elif partition:
         prefix = partition_text(partition)

@@ -28,6 +28,10 @@ logger = logging.getLogger("orchestrator.local.host")
 
 RETRY_MS: Final = 1_000
 """Wait after the store failed."""
+BUSY_DOCUMENTS: Final = 200
+BUSY_MS: Final = 1_000
+"""Wait after a look that found this many documents or more. A busy feed is looked at less often: an
+execution that changed many times meanwhile shows once, and its reader works once."""
 
 
 class FeedListener:
@@ -43,7 +47,8 @@ class FeedListener:
         page: int,
         poll_ms: int,
     ) -> None:
-        """`page`: documents a call at most; `poll_ms`: wait after a page that was not full."""
+        """`page`: documents a call at most; `poll_ms`: wait after a page that was not full,
+        unless the feed is busy."""
         self._page = page
         self._poll_ms = poll_ms
         self.invoker = invoker
@@ -55,10 +60,15 @@ class FeedListener:
 
     async def run(self) -> None:
         """Poll until cancelled; a page that is full is followed by the next one at once."""
+        seen = 0
         while True:
             try:
-                if await self.poll_once() < self._page:
-                    await self._clock.sleep(self._poll_ms)
+                found = await self.poll_once()
+                seen += found
+                if found < self._page:
+                    busy = seen >= BUSY_DOCUMENTS
+                    seen = 0
+                    await self._clock.sleep(max(self._poll_ms, BUSY_MS) if busy else self._poll_ms)
             except StoreError as error:
                 logger.warning(
                     "change feed not read, trying again",

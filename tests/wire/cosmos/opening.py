@@ -32,14 +32,14 @@ from azure.identity.aio import DefaultAzureCredential
 
 from orchestrator.adapters.azure.cosmos_containers import definition, definitions
 from orchestrator.adapters.azure.cosmos_store import CosmosStore
-from orchestrator.domain.topology import CATALOG, CONTAINERS, CONTROL, EXECUTIONS
+from orchestrator.domain.topology import CATALOG, CONTAINERS, CONTROL, EXECUTIONS, VISIBILITY
 from tests.wire.cosmos.server import CosmosServer
 from tests.wire.cosmos.state import Account
 
 DATABASE = "weft"
 KEY = "a2V5"  # the server checks no signatures; the SDK wants base64
 
-_USED = (EXECUTIONS, CATALOG, CONTROL)
+_USED = (EXECUTIONS, CATALOG, CONTROL, VISIBILITY)
 _NAMES = ("tag:region", "tag:app.kubernetes.io-name", "a.b", "é ü", "x') OR ('1' = '1", "$", "[0]")
 _ORDERED = {EXECUTIONS: ("n", *_NAMES), CATALOG: ("n",)}
 """What the suite orders by, beside our own."""
