@@ -190,7 +190,9 @@ async def _change(
         beside += [
             letters_wish.again(docs[ids[one.id]], one.body, wish, value, now, grace) for one in done
         ]
-        # A map's own document says nothing but that its items failed.
+        # A map's own document says nothing but that its items failed; unless they do so again now.
+        tasks = aggregate.workflow.tasks
+        maps -= {documents.task_id(tasks[at].id) for at in decision.failures}
         beside += [Delete(id, docs[id].etag) for id in sorted(maps & docs.keys())]
     _, sends = await commit(engine, aggregate, decision, now=now, beside=beside)
     await relay.send_now(engine, sends)

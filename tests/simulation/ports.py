@@ -9,6 +9,7 @@ or saw itself (session consistency).
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -260,6 +261,8 @@ class SimPayloads(_Port):
         fault = self._world.plan.at(f"{self._worker.name}.put", self._world.chances.payloads)
         await self._before(fault)
         _refuse(fault)
+        if fault is not None and fault.kind == "diskFull":
+            raise OSError(errno.ENOSPC, "simulated, nothing stored")
         ref = f"sim:v1:{tenant}/{execution}/{hashlib.sha256(data).hexdigest()[:16]}"
         self._world.payloads[ref] = data
         if fault is not None and fault.kind == "answerLost":
