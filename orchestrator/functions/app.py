@@ -15,6 +15,7 @@ from orchestrator.functions import (
     http_executions,
     http_operations,
     http_workflows,
+    queue_deadletter,
     queue_orchestration,
     queue_tasks,
     timers,
@@ -33,6 +34,7 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         http_operations,
         queue_orchestration,
         queue_tasks,
+        queue_deadletter,
         change_feed,
         timers,
     ):

@@ -199,7 +199,8 @@ def _agree(world: World, execution: str) -> None:
 def _attempts_are_real(world: World, execution: str) -> None:
     """An attempt that is recorded with an activity's own failure has run."""
     docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
-    for (_, id), doc in docs.items():
+    tasks = {id: doc for (_, id), doc in docs.items() if doc["type"] == "task"}
+    for id, doc in tasks.items():
         for attempt in doc.get("attempts", ()):
             type = attempt.get("error", {}).get("type")
             failed = type in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")

@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.errors import ConflictError
-from orchestrator.engine import inspect, letters_bulk
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import deadletters, documents, inspect, letters_bulk
+from orchestrator.engine.core import Tunables
+from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
-from orchestrator.ports import Operation, Unavailable
+from orchestrator.engine.resilience import Unclear
+from orchestrator.ports import Operation, Query, Unavailable
 from tests.support.definitions import flow, retry, task
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
@@ -252,3 +257,46 @@ async def test_a_throttled_store_during_a_retry_loses_nothing(make: MakeWorld) -
     found = await inspect.task(world.engine, TENANT, started.id, "a")
     assert [entry.attempt for entry in found.attempts] == [1, 2]
     await world.verified(started.id)
+
+
+async def test_capture_is_idempotent_by_message_id_even_after_a_retry(make: MakeWorld) -> None:
+    """awsdocs/amazon-sqs-developer-guide#52: the same work appears in the DLQ repeatedly."""
+    world = await make(work=Flaky())
+    await world.publish(flow(a=task("work")))
+    started = await world.start("flow")
+    body = Message(MessageType.CHECK, TENANT, started.id).encode()
+    dead = Incoming(body=body, message_id="m-1", properties={"DeadLetterReason": "Expired"})
+    for _ in range(2):
+        await deadletters.capture_dead(world.engine, dead, queue="orchestration")
+    (letter,) = await letters(world)
+    assert (letter.kind, letter.reason, letter.execution) == ("message", "Expired", started.id)
+    sent = len(world.transport.sent)
+    for _ in range(2):
+        assert (await act(world, letter.id, Action.RETRY)).status == "RETRIED"
+    await deadletters.capture_dead(world.engine, dead, queue="orchestration")
+    (letter,) = await letters(world)
+    assert letter.status == "RETRIED"
+    (again,) = world.transport.sent[sent:]
+    assert again.body == body
+    assert again.message_id != "m-1"
+    # What names no execution that exists, or cannot be read, is kept apart.
+    for lost in (b"{", Message(MessageType.CHECK, TENANT, "nope").encode(), b"\xff" * 9):
+        await deadletters.capture_dead(world.engine, Incoming(body=lost), queue="orchestration")
+    kept = await world.sqlite.query(EXECUTIONS, Query(partition=documents.SYSTEM_DEAD_LETTERS))
+    assert len(kept) == 3
+    assert len(await letters(world)) == 1
+
+
+async def test_a_capture_that_cannot_be_stored_leaves_the_message_to_the_broker(
+    make: MakeWorld,
+) -> None:
+    world = await make(work=Flaky(), tunables=Tunables(throttle_budget_ms=0))
+
+    async def down(*args: Any) -> Any:
+        raise Unavailable("down")
+
+    world.sqlite.create = down  # type: ignore[method-assign]
+    with pytest.raises((Unavailable, Unclear)):
+        await deadletters.capture_dead(
+            world.engine, Incoming(body=b"x", message_id="m"), queue="orchestration"
+        )
