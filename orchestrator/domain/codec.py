@@ -48,6 +48,7 @@ _WIDE: Final = (
     ev.TasksRequeued,
     ev.TasksReopened,
     ev.TasksReset,
+    ev.TasksCopied,
 )
 
 

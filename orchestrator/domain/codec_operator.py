@@ -31,7 +31,7 @@ def _w_tasks_reopened(event: ev.TasksReopened, doc: _Doc) -> None:
         doc["items"] = [list(pair) for pair in event.items]
 
 
-def _w_reset(event: ev.TasksReset, doc: _Doc) -> None:
+def _w_tasks(event: ev.TasksReset | ev.TasksCopied, doc: _Doc) -> None:
     doc["tasks"] = pack(event.tasks)
 
 
@@ -50,7 +50,8 @@ def _w_accepted(event: ev.FailureAccepted, doc: _Doc) -> None:
 WRITE_OPERATOR: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.ExecutionReopened: ("executionReopened", _w_reopened),
     ev.TasksReopened: ("tasksReopened", _w_tasks_reopened),
-    ev.TasksReset: ("tasksReset", _w_reset),
+    ev.TasksReset: ("tasksReset", _w_tasks),
+    ev.TasksCopied: ("tasksCopied", _w_tasks),
     ev.TaskOverridden: ("taskOverridden", _w_overridden),
     ev.FailureAccepted: ("failureAccepted", _w_accepted),
 }
@@ -67,6 +68,7 @@ READ_OPERATOR: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = 
         items=tuple((task, item) for task, item in doc.get("items", ())),
     ),
     "tasksReset": lambda doc, at: ev.TasksReset(at=at, tasks=unpack(doc["tasks"])),
+    "tasksCopied": lambda doc, at: ev.TasksCopied(at=at, tasks=unpack(doc["tasks"])),
     "taskOverridden": lambda doc, at: ev.TaskOverridden(
         at=at,
         task=doc["task"],

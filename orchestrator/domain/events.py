@@ -22,6 +22,14 @@ class ExecutionAccepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TasksCopied:
+    """A replay begins with these results of its origin; they are not run again."""
+
+    at: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted:
     """An orchestrator took it up."""
 
@@ -268,6 +276,7 @@ Event: TypeAlias = (
     | FailureNoted
     | ExecutionCompleted
     | ExecutionFailed
+    | TasksCopied
     | ExecutionReopened
     | TasksReopened
     | TasksReset

@@ -33,6 +33,7 @@ _QUEUE: Final = codes_from(TASK, TaskOperation.QUEUE)
 _REQUEUE: Final = codes_from(TASK, TaskOperation.REQUEUE)
 _WAIT: Final = codes_from(TASK, TaskOperation.WAIT)
 _SKIP: Final = codes_from(TASK, TaskOperation.SKIP)
+_COPY: Final = frozenset({Code.PENDING})
 _COMPLETE: Final = codes_from(TASK, TaskOperation.COMPLETE)
 _FAIL: Final = codes_from(TASK, TaskOperation.FAIL)
 _CANCEL: Final = codes_from(TASK, TaskOperation.CANCEL)
@@ -53,6 +54,11 @@ class Fold(WorkingState):
         operation = _EXECUTION_OPERATION.get(type(event), ExecutionOperation.PROGRESS)
         self.status = check_execution(operation, self.status)
         _APPLY[type(event)](self, event)
+
+
+def _copied(fold: Fold, event: ev.TasksCopied) -> None:
+    for task in event.tasks:
+        fold.move(task, Code.COMPLETED, _COPY, TaskOperation.COMPLETE)
 
 
 def _started(fold: Fold, event: ev.ExecutionStarted) -> None:
@@ -201,6 +207,7 @@ _EXECUTION_OPERATION: Final[dict[type, ExecutionOperation]] = {
     ev.ExecutionResumed: ExecutionOperation.RESUME,
     ev.ExecutionCancelled: ExecutionOperation.CANCEL,
     ev.ExecutionReopened: ExecutionOperation.REOPEN,
+    ev.TasksCopied: ExecutionOperation.COPY,
 }
 
 _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
@@ -223,6 +230,7 @@ _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
     ev.ExecutionPaused: _no_more,
     ev.ExecutionResumed: _no_more,
     ev.ExecutionCancelled: _execution_cancelled,
+    ev.TasksCopied: _copied,
     **evolve_operator.APPLY,
 }
 

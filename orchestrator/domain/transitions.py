@@ -33,6 +33,7 @@ class ExecutionOperation(StrEnum):
     RESUME = "resume"
     CANCEL = "cancel"
     REOPEN = "reopen"  # an operator takes up what failed
+    COPY = "copy"  # a replay begins with results of its origin
 
 
 class TaskOperation(StrEnum):
@@ -77,6 +78,7 @@ EXECUTION: Final[Mapping[tuple[ExecutionOperation, ExecutionStatus], ExecutionSt
     (ExecutionOperation.CANCEL, _E.RUNNING): _E.CANCELLED,
     (ExecutionOperation.CANCEL, _E.PAUSED): _E.CANCELLED,
     (ExecutionOperation.REOPEN, _E.FAILED): _E.RUNNING,
+    (ExecutionOperation.COPY, _E.PENDING): _E.PENDING,
 }
 
 TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
@@ -85,7 +87,7 @@ TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.REQUEUE, _T.QUEUED): _T.QUEUED,
     (TaskOperation.WAIT, _T.PENDING): _T.WAITING,
     (TaskOperation.SKIP, _T.PENDING): _T.SKIPPED,
-    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait already over, an empty map
+    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait over, an empty map, a replay
     (TaskOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,
     (TaskOperation.COMPLETE, _T.WAITING): _T.COMPLETED,  # a wait whose time has come
     (TaskOperation.FAIL, _T.PENDING): _T.DEAD_LETTERED,  # its expression fails

@@ -118,6 +118,14 @@ class Client:
         path = f"/v1/executions/{_segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
 
+    def replay(
+        self, id: str, request: Mapping[str, Any], *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Run an ended execution again, as a new one."""
+        headers = {} if key is None else {b"Idempotency-Key": _header(key)}
+        path = f"/v1/executions/{_segment(id, 'execution id')}/replay"
+        return self._call("POST", path, json=dict(request), headers=headers)
+
     # --- dead letters -----------------------------------------------------------------------------
 
     def dead_letters(self, filters: Mapping[str, str], *, limit: int) -> dict[str, Any]:

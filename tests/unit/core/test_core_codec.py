@@ -86,6 +86,7 @@ EVENTS: dict[type, dict[str, Any]] = {
         "items": st.lists(st.tuples(positions, positions)).map(tuple),
     },
     ev.TasksReset: {"tasks": many},
+    ev.TasksCopied: {"tasks": many},
     ev.TaskOverridden: {
         "task": positions,
         "item": st.none() | positions,

@@ -201,6 +201,7 @@ def test_a_failed_map_waits_again_for_the_items_that_are_retried() -> None:
 
 EXECUTION_EVENTS: list[Any] = [
     (ev.ExecutionReopened(at=2, by="eve"), "reopen"),
+    (ev.TasksCopied(at=2, tasks=()), "copy"),
     (ev.ExecutionStarted(at=2), "start"),
     (ev.FailureNoted(at=2, failure=RECORD), "progress"),
     (ev.TasksRequeued(at=2), "progress"),

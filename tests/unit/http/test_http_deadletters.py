@@ -111,3 +111,18 @@ async def test_an_unknown_letter_is_404(api: Client) -> None:
     got = await api("GET", "/v1/deadletters/other~a~1")
     assert (got.status, got.error["code"]) == (404, "DEAD_LETTER_NOT_FOUND")
     assert (await api("POST", "/v1/deadletters/other~a~1/retry")).status == 404
+
+
+async def test_a_replay_is_202_once_and_200_after(world: World, api: Client) -> None:
+    id = await failed(world)
+    path = f"/v1/executions/{id}/replay"
+    body = {"from": "a", "version": "same", "reason": "again"}
+    first = await api("POST", path, json=body, headers={"idempotency-key": "k"})
+    assert first.status == 202
+    assert first.headers["location"] == f"/v1/executions/{first.json()['id']}"
+    second = await api("POST", path, json=body, headers={"idempotency-key": "k"})
+    assert (second.status, second.json()["id"]) == (200, first.json()["id"])
+    shown = (await api("GET", f"/v1/executions/{first.json()['id']}")).json()
+    assert (shown["replayOf"], shown["replayFrom"]) == (id, "a")
+    assert (await api("POST", path, json={"version": "v2"})).status == 422
+    assert (await api("POST", path, json={"from": "nope"})).status == 404
