@@ -113,6 +113,9 @@ def encode_body(spec: ContainerSpec, partition: Partition, body: dict[str, Any])
     return raw
 
 
+_WITH_BODY: Final = (Create, Replace, Upsert)  # a tuple: `|` would make a new type each time
+
+
 def encode_batch(
     spec: ContainerSpec, partition: Partition, operations: Sequence[Operation]
 ) -> list[bytes]:
@@ -130,7 +133,7 @@ def encode_batch(
         if isinstance(operation, Delete):
             bodies.append(b"")
             continue
-        if not isinstance(operation, Create | Replace | Upsert):
+        if not isinstance(operation, _WITH_BODY):
             raise BadDocument(f"not a batch operation: {operation!r:.80}", operation=position)
         try:
             raw = encode_body(spec, partition, operation.body)
@@ -163,17 +166,19 @@ def _check_json(value: Any, depth: int) -> None:
         elif kind is float:
             if not -math.inf < item < math.inf:  # also false for NaN
                 raise _NotJson(f"{item} is not JSON", key)
-        elif isinstance(item, dict | list | tuple):
+        elif isinstance(item, _NESTED):
             try:
                 _check_json(item, depth + 1)
             except _NotJson as fault:
                 fault.keys.append(key)
                 raise
-        elif not isinstance(item, str | int):  # enums of text or int are written as their value
+        elif not isinstance(item, _WRITTEN):  # enums of text or int are written as their value
             raise _NotJson(f"{kind.__name__} is not JSON", key)
 
 
 _PLAIN: Final = frozenset({str, bool, type(None)})
+_NESTED: Final = (dict, list, tuple)
+_WRITTEN: Final = (str, int)
 
 
 class _NotJson(Exception):
