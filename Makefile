@@ -21,13 +21,17 @@ ARGS ?=
 ALIVE := $(shell $(PY) -c 'print("yes")' 2>/dev/null)
 REBUILD := $(if $(ALIVE),,force)
 
-.PHONY: help demo test up check bench clean force
+# Seeds of the fault simulation: a number, or FIRST-END.
+SEEDS ?= 10000
+
+.PHONY: help demo test up check bench soak clean force
 help:
 	@echo 'make demo   run a real workflow on this machine, show its report and history'
 	@echo 'make test   run all tests'
 	@echo 'make up     start the platform and keep it running (http://127.0.0.1:7071)'
 	@echo 'make check  lint, format, types, import rules'
 	@echo 'make bench  measure throughput and latency'
+	@echo 'make soak   simulate faults, SEEDS=10000 or SEEDS=FIRST-END'
 	@echo 'make clean  remove environments, caches and local data'
 
 demo: $(VENV)/.stamp-local
@@ -47,6 +51,9 @@ check: $(VENV)/.stamp-dev
 
 bench: $(VENV)/.stamp-dev
 	@$(PY) -m bench.throughput $(ARGS)
+
+soak: $(VENV)/.stamp-dev
+	@$(PY) -m tests.simulation $(SEEDS) $(ARGS)
 
 clean:
 	rm -rf .venv .venv-* .weft build dist *.egg-info

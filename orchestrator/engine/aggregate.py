@@ -19,8 +19,11 @@ from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import catalog, documents
 from orchestrator.engine.core import Engine
-from orchestrator.engine.resilience import patiently
+from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import NotFound, Unavailable
+
+SMALLEST_BYTES = 3_000
+"""An execution in memory, without its input and the codes of its tasks."""
 
 _CHANGING = frozenset({"status", "sweepAt", "silence", "state"})
 READ_ATTEMPTS = 20
@@ -62,7 +65,17 @@ class Aggregate:
 
 def remember(engine: Engine, aggregate: Aggregate) -> None:
     """Keep for the next message; no longer fresh from then on."""
-    engine.aggregates.put(aggregate.partition, replace(aggregate, fresh=False))
+    if aggregate.fresh:
+        aggregate = replace(aggregate, fresh=False)
+    engine.aggregates.put(aggregate.partition, aggregate, _weight(aggregate))
+
+
+def _weight(aggregate: Aggregate) -> int:
+    """About how many bytes of memory it takes: the parts that can be large."""
+    state = aggregate.state
+    given = aggregate.header["input"].get("json") or ""
+    items = sum(progress.count for progress in state.maps.values())
+    return SMALLEST_BYTES + len(given) + len(state.tasks) + items
 
 
 async def load(
@@ -78,7 +91,7 @@ async def load(
     for attempt in range(READ_ATTEMPTS):
         try:
             doc = await patiently(engine, engine.store.read, EXECUTIONS, partition, partition[1])
-        except NotFound:
+        except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
             return None
         try:
             return await from_document(engine, doc.body, doc.etag)

@@ -172,8 +172,9 @@ async def _item(engine: Engine, claim: Claim, index: int) -> Json:
         found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
         if id not in found:
             raise ItemMissing(f"the map's items {id} are not there")
-        loaded = await claimcheck.load(engine, Payload.from_doc(found[id].body["items"]))
+        payload = Payload.from_doc(found[id].body["items"])
+        loaded = await claimcheck.load(engine, payload)
         assert isinstance(loaded, list)
         chunk = loaded
-        engine.values.put(key, chunk)
+        engine.values.put(key, chunk, claimcheck.weight(payload))
     return chunk[index % MAP_CHUNK_ITEMS]

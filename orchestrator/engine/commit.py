@@ -2,9 +2,11 @@
 
     replace execution (ETag) + create events + a few outbox documents + item statuses of maps
 
-What is large and never changes once its content is known (evaluated map items, results of tasks
-that never reached a worker) is written before, and counts only from the commit on; a decision that
-loses the race leaves documents that the winner overwrites with the same content.
+Results of tasks that never reached a worker go with it, so that a decision that loses the race
+leaves nothing. What is too much for one batch (evaluated map items, very many such results) is
+written before, and counts only from the commit on. Items have the same content whoever writes them;
+results may differ (which failed item of a map came first), so they are written before only from a
+state that was read just now.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
-from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, MAP_CHUNK_ITEMS
+from orchestrator.domain.topology import (
+    EXECUTIONS,
+    INLINE_PAYLOAD_BYTES,
+    MAP_CHUNK_ITEMS,
+    MAX_BATCH_OPERATIONS,
+)
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import claimcheck, documents, outbox
 from orchestrator.engine.aggregate import Aggregate
@@ -40,6 +47,8 @@ from orchestrator.ports import (
 )
 
 FAILURE_TEXT_BYTES = 256 * 1024
+RESULTS_IN_COMMIT = 20
+"""Results of unworked tasks (up to 16 KiB each) that fit beside everything else in a batch."""
 SEE_TASK = "see the task"
 
 
@@ -53,7 +62,8 @@ async def commit(
     """Store `decision`; the new aggregate, and the outbox documents to send.
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
-    await _write_side_documents(engine, aggregate, decision)
+    results = await _results(engine, aggregate, decision)
+    await _write_items(engine, aggregate, decision)
     decision = await _offload_output(engine, aggregate, decision)
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
@@ -75,9 +85,13 @@ async def commit(
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
+    if len(results) <= min(RESULTS_IN_COMMIT, MAX_BATCH_OPERATIONS - len(operations)):
+        operations += [Upsert(doc) for doc in results]
+    else:
+        await _write_before(engine, aggregate, results)
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
-    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])
+    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
     aggregates.remember(engine, done)
     return done, sends
 
@@ -195,12 +209,13 @@ async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decisi
     return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
 
 
-async def _write_side_documents(engine: Engine, aggregate: Aggregate, decision: Decision) -> None:
+async def _results(
+    engine: Engine, aggregate: Aggregate, decision: Decision
+) -> list[dict[str, Any]]:
+    """Documents of the tasks that end in this decision without a worker."""
     partition, tasks = aggregate.partition, aggregate.workflow.tasks
     docs: list[dict[str, Any]] = []
     now = engine.clock.now()
-    for position, items in decision.items.items():
-        docs += await _item_documents(engine, partition, tasks[position].id, items)
     for position, output in decision.outputs.items():
         if output is not None:
             data = jsonvalues.dumps(output)
@@ -210,9 +225,31 @@ async def _write_side_documents(engine: Engine, aggregate: Aggregate, decision: 
     for position, failure in decision.failures.items():
         doc = _unworked(partition, tasks[position].id, TaskStatus.DEAD_LETTERED, now)
         docs.append({**doc, "failure": failure.to_doc()})
-    await asyncio.gather(
-        *(patiently(engine, engine.store.upsert, EXECUTIONS, partition, doc) for doc in docs)
-    )
+    return docs
+
+
+async def _write_before(
+    engine: Engine, aggregate: Aggregate, results: list[dict[str, Any]]
+) -> None:
+    """Results that are too many for the batch. Raises `Outdated` rather than write what a
+    remembered state made up: it could overwrite what others have committed."""
+    if not aggregate.fresh:
+        raise Outdated
+    await _upsert(engine, aggregate, results)
+
+
+async def _write_items(engine: Engine, aggregate: Aggregate, decision: Decision) -> None:
+    """The evaluated items of maps that start."""
+    docs: list[dict[str, Any]] = []
+    for position, items in decision.items.items():
+        task = aggregate.workflow.tasks[position].id
+        docs += await _item_documents(engine, aggregate.partition, task, items)
+    await _upsert(engine, aggregate, docs)
+
+
+async def _upsert(engine: Engine, aggregate: Aggregate, docs: list[dict[str, Any]]) -> None:
+    partition, upsert = aggregate.partition, engine.store.upsert
+    await asyncio.gather(*(patiently(engine, upsert, EXECUTIONS, partition, doc) for doc in docs))
 
 
 def _unworked(

@@ -89,7 +89,7 @@ async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
     """One group; its troubles stay its own."""
     try:
         await advance(engine, partition, group.messages, group.incoming)
-    except (Throttled, Unavailable, Outdated, TransportError, NewerSchema) as error:
+    except (Throttled, Unavailable, Outdated, TransportError, NewerSchema, OSError) as error:
         log.warning(
             "execution not advanced, its messages are handed back",
             extra={
@@ -131,6 +131,7 @@ async def advance(
     for attempt in range(engine.tunables.commit_attempts):
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
+            engine.metrics.count("weft_unknown_executions_total")
             # A replica may lag behind the start; an execution that was removed stays unknown.
             await handback.send(
                 engine,

@@ -277,5 +277,3 @@ def _received(queue: str, held: Held, token: str) -> Received:
         sequence_number=held.seq,
         enqueued_at=held.enqueued_at,
     )
-
-

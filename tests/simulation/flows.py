@@ -37,7 +37,10 @@ def draw(rng: random.Random, name: str) -> Flow:
         names = rng.sample(list(tasks), min(len(tasks), 3))
         definition["output"] = {id: f"${{tasks.{id}.output}}" for id in names}
         definition["output"]["states"] = [f"${{tasks.{id}.status}}" for id in tasks]
-    given = {"a": rng.randint(0, 9), "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))]}
+    given = {
+        "a": rng.randint(0, 9),
+        "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
+    }
     return Flow(name, definition, given, comparable=timeout is None)
 
 

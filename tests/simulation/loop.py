@@ -3,8 +3,8 @@
 Virtual time jumps to the next timer when nothing can run, so an hour costs milliseconds. The order
 in which ready callbacks run is drawn from a seeded random source, so one seed is one interleaving.
 Every callback belongs to a process (by its context): one that has crashed simply is never called
-again, at whatever await it stood, and no `finally` of it runs. That is what SIGKILL does; cancelling
-tasks, as tests often do, is not.
+again, at whatever await it stood, and no `finally` of it runs. That is what SIGKILL does;
+cancelling tasks, as tests often do, is not.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._runnable: list[asyncio.Handle] = []
         self._ready = self._runnable  # type: ignore[assignment]  # call_soon only appends
         self.steps = 0
-        self.errors: list[dict[str, Any]] = []
-        self.set_exception_handler(lambda loop, context: self.errors.append(context))
+        self.failed: Callable[[str], None] = lambda text: None  # told of what nobody awaits
+        self.set_exception_handler(lambda loop, context: None)
+        self.set_task_factory(_task)
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -79,7 +80,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_later(seconds, self._thaw, process, context=contextvars.Context())
 
     def _thaw(self, process: Process) -> None:
-        if process.frozen_until <= self._now + 1e-9:
+        if process.frozen_until <= self._now + 1e-9 and not process.dead:
             process.frozen_until = 0.0
             self._runnable += process.parked
             process.parked = []
@@ -89,7 +90,9 @@ class SimLoop(asyncio.BaseEventLoop):
         ready = self._runnable
         while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now + 1e-9):  # type: ignore[attr-defined]
             handle = heapq.heappop(scheduled)
-            if not handle._cancelled:  # what is left of a float must pass, too, or time stands still
+            if (
+                not handle._cancelled
+            ):  # what is left of a float must pass, too, or time stands still
                 self._now = max(self._now, handle._when)  # type: ignore[attr-defined]
             handle._scheduled = False  # type: ignore[attr-defined]
             if not handle._cancelled:
@@ -111,6 +114,7 @@ class SimLoop(asyncio.BaseEventLoop):
         process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
         if process is not None:
             if process.dead:
+                process.parked.append(handle)  # for the undertaker, when the run is over
                 return
             if process.frozen_until > self._now:
                 process.parked.append(handle)
@@ -119,8 +123,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if process.step is not None:
                 process.step()
                 if process.dead or process.frozen_until > self._now:
-                    if not process.dead:
-                        process.parked.append(handle)
+                    process.parked.append(handle)
                     return
         handle._run()
 
@@ -130,15 +133,37 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
 
+    def finish(self, processes: list[Process]) -> None:
+        """End what is left when a run is over, so that nothing is collected half done: the dead
+        rise for a moment, and every task is cancelled."""
+        left = [task for task in asyncio.all_tasks(self) if not task.done()]
+        for task in left:
+            task.cancel()
+        for process in processes:
+            process.step, process.dead, process.frozen_until = None, False, 0.0
+            self._runnable += process.parked
+            process.parked = []
+        self.run_until_complete(_end(left))
+        self.close()
 
-async def finish(loop: SimLoop, tasks: list[asyncio.Task[Any]]) -> None:
-    """End what is left when a run is over, so that nothing is collected half done."""
-    for task in tasks:
-        task.cancel()
-    for _ in range(1000):
-        tasks = [task for task in tasks if not task.done()]
-        if not tasks:
+
+def _task(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+    task.add_done_callback(_background, context=contextvars.Context())
+    return task
+
+
+def _background(task: asyncio.Task[Any]) -> None:
+    """What the engine runs in the background must handle its own errors: nobody else would see
+    them."""
+    if task.get_name().startswith("weft-") and not task.cancelled() and task.exception():
+        loop: Any = task.get_loop()
+        loop.failed(f"background task {task.get_name()} raised {task.exception()!r}")
+
+
+async def _end(left: list[asyncio.Task[Any]]) -> None:
+    for _ in range(100_000):
+        if all(task.done() for task in left):
             return
         await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
+    raise AssertionError(f"tasks that do not end: {[task for task in left if not task.done()]}")

@@ -9,6 +9,7 @@ or saw itself (session consistency).
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,9 @@ class SimStore(_Port):
         super().__init__(world, worker)
         self._seen: dict[Partition, int] = {}  # the session: newest commit known, by partition
 
-    async def _write(self, op: str, partition: Partition, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def _write(
+        self, op: str, partition: Partition, work: Callable[[], Awaitable[Any]]
+    ) -> Any:
         fault = self._world.plan.at(f"{self._worker.name}.{op}", self._world.chances.writes)
         await self._before(fault)
         self._down()
@@ -238,7 +241,9 @@ class SimTransport(_Port):
         kind = fault.kind if fault is not None else ""
         if kind == "unavailable":
             raise TransportError("simulated, not sent")
-        await self._world.broker.send(messages[: fault.size] if fault and kind == "part" else messages)
+        await self._world.broker.send(
+            messages[: fault.size] if fault and kind == "part" else messages
+        )
         if kind in ("answerLost", "part"):
             await self._hop()
             raise TransportError("simulated, sent in part or whole")
@@ -256,6 +261,8 @@ class SimPayloads(_Port):
         fault = self._world.plan.at(f"{self._worker.name}.put", self._world.chances.payloads)
         await self._before(fault)
         _refuse(fault)
+        if fault is not None and fault.kind == "diskFull":
+            raise OSError(errno.ENOSPC, "simulated, nothing stored")
         ref = f"sim:v1:{tenant}/{execution}/{hashlib.sha256(data).hexdigest()[:16]}"
         self._world.payloads[ref] = data
         if fault is not None and fault.kind == "answerLost":

@@ -15,7 +15,7 @@ from orchestrator.domain.topology import ORCHESTRATION_QUEUE, TASKS_STANDARD_QUE
 from orchestrator.engine import execute, orchestrate, relay, sweep
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.ports import Received, StoreError, TransportError
+from orchestrator.ports import Received, StoreError, TransportError, Unavailable
 from tests.simulation.loop import Process
 from tests.simulation.ports import (
     SimActivities,
@@ -59,6 +59,7 @@ class Worker:
             clock=self.clock,
             ids=SimIds(f"{self.name}-{self.incarnation}"),
             worker=f"{self.name}-{self.incarnation}",
+            tunables=world.profile.tunables,
         )
         engine.definitions = world.definitions  # versions never change: compiled once per run
         return engine
@@ -70,6 +71,7 @@ class Worker:
         self.incarnation += 1
         self.engine = self._engine()
         self.process = Process(f"{self.name}-{self.incarnation}")
+        self.world.processes.append(self.process)
         self.process.step = self._step
         self._actors = actors
         fault = self.world.plan.at(f"{self.name}.life", self.world.chances.life)
@@ -112,16 +114,10 @@ class Worker:
         delay = 0.5 + 20 * self.world.rng.random() ** 2
         self.world.loop.call_later(delay, self.start, *self._actors, context=self.world.context)
 
-    def bury(self) -> None:
-        """The run is over; whatever is left may be ended in an orderly way."""
-        self.buried = True
-        if self.process is not None:
-            self.process.step = None
-            self.process.dead = False
-            self.process.frozen_until = 0.0
-
     async def crash(self) -> None:
         """Die here and now; never returns."""
+        if self.process is None:
+            raise Unavailable("the instance that served this client crashed")
         self.kill()
         await asyncio.get_running_loop().create_future()
 
@@ -221,7 +217,8 @@ async def feed(worker: Worker) -> None:
     the function failed or its process died."""
     world = worker.world
     while True:
-        await asyncio.sleep(0.05 + world.rng.random() * 3)
+        longest = 2 if world.plan.enabled else 20
+        await asyncio.sleep(0.05 + world.rng.random() * longest)
         if world.feed_owner not in (None, worker.process):
             if world.feed_owner.dead:
                 world.feed_owner = worker.process
@@ -241,7 +238,8 @@ async def sweeper(worker: Worker) -> None:
     """The timer trigger; several processes may sweep at once."""
     world = worker.world
     while True:
-        await asyncio.sleep(15 * (0.5 + world.rng.random()))
+        period = 15 if world.open() else 45
+        await asyncio.sleep(period * (0.5 + world.rng.random()))
         try:
             world.last_sweep = await sweep.sweep(worker.engine)
         except StoreError:

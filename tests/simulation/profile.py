@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from orchestrator.engine.core import Tunables
 from tests.simulation.faults import Chance
 
 FAMILIES = (
@@ -37,6 +38,7 @@ class Profile:
     executions: int
     fault_seconds: int
     benign: bool
+    tunables: Tunables
 
     def chance(self, family: str, kind: str, probability: float, low: int, high: int) -> Chance:
         """A chance, weighted."""
@@ -88,6 +90,7 @@ class Profile:
             self.chance("payload", "unavailable", 0.1, 0, 0),
             self.chance("payload", "throttled", 0.1, 1, 2_000),
             self.chance("payload", "answerLost", 0.1, 0, 0),
+            self.chance("payload", "diskFull", 0.1, 0, 0),
         ]
 
     def life(self) -> list[Chance]:
@@ -103,7 +106,7 @@ class Profile:
         return [self.chance("lost", "skipPage", 0.3, 0, 0)]
 
     def chaos(self) -> list[Chance]:
-        """Every second or so; sizes by kind."""
+        """Twice a second or so; sizes by kind."""
         return [
             self.chance("lost", "purge", 0.01, 0, 1),
             self.chance("lost", "loseSome", 0.04, 0, 1),
@@ -127,12 +130,23 @@ def draw(rng: random.Random) -> Profile:
     return Profile(
         weights=weights,
         workers=rng.choice((1, 2, 2, 3, 3, 4)),
-        executions=rng.choice((1, 2, 3, 4)),
-        fault_seconds=rng.choice((20, 60, 120, 240)),
+        executions=rng.choice((1, 2, 3, 5, 7)),
+        fault_seconds=rng.choice((10, 20, 45, 90, 180)),
         benign=benign,
+        tunables=Tunables(
+            sweep_page=rng.choice((1, 3, 200)),
+            cache_executions=rng.choice((1, 2, 2_000)),
+            commit_attempts=rng.choice((2, 50, 50)),
+            silence_ms=rng.choice((20_000, 60_000)),
+        ),
     )
 
 
 CALM = Profile(
-    weights=dict.fromkeys(FAMILIES, 0.0), workers=1, executions=0, fault_seconds=0, benign=True
+    weights=dict.fromkeys(FAMILIES, 0.0),
+    workers=1,
+    executions=0,
+    fault_seconds=0,
+    benign=True,
+    tunables=Tunables(),
 )

@@ -16,16 +16,16 @@ from orchestrator.engine import outbox, verify
 from tests.simulation import flows
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.flows import Flow
-from tests.simulation.loop import Deadlock, SimLoop, finish
+from tests.simulation.loop import Deadlock, SimLoop
 from tests.simulation.profile import CALM, Profile, draw
 from tests.simulation.watch import ENDED
-from tests.simulation.world import TENANT, QUEUES, Submission, World
+from tests.simulation.world import QUEUES, TENANT, Submission, World
 
 END_WITHIN_S = 3_600
 """After faults have stopped: twice the longest silence of the sweeper (15 min), and the time that
 the longest workflow takes."""
 QUIET_WITHIN_S = 2_400
-RECOVERY_S = 1_200
+RECOVERY_S = 400
 
 Setup = Callable[[World], None]
 
@@ -55,7 +55,7 @@ class Scenario:
 
     profile: Profile
     flows: list[Flow]
-    submissions: list[tuple[int, float, bool]]  # (flow, when, with a key)
+    submissions: list[tuple[int, float, bool, bool]]  # (flow, when, with a key, sent twice)
 
     @staticmethod
     def of(seed: int) -> Scenario:
@@ -68,6 +68,7 @@ class Scenario:
                 rng.randrange(len(found)),
                 rng.random() * profile.fault_seconds * 0.6,
                 rng.random() < 0.7,
+                rng.random() < 0.3,
             )
             for _ in range(profile.executions)
         ]
@@ -96,27 +97,29 @@ def _run(seed: int, scenario: Scenario, plan: FaultPlan, setup: Setup | None) ->
             loop.run_until_complete(main)
         except Deadlock as error:
             world.fail(f"deadlock: {error}")
-        problems = list(world.problems)
-        world.plan.enabled = False
-        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
-        for worker in (*world.workers, world.client):
-            worker.bury()
-        loop.run_until_complete(finish(loop, left))
+        result = _result(seed, world)
+        plan.enabled = False
     finally:
-        loop.close()
+        loop.finish(world.processes)
         logging.disable(quiet)
-    trace = list(world.trace)
+    return result
+
+
+def _result(seed: int, world: World) -> Result:
+    loop, trace = world.loop, list(world.trace)
     text = "\n".join([*trace, str(loop.steps), str(world.store.lsn)])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    problems, faults = list(world.problems), list(world.plan.fired)
     return Result(
-        seed, problems, list(plan.fired), trace, digest, loop.steps, loop.time(), world.metrics
+        seed, problems, faults, trace, digest, loop.steps, loop.time(), dict(world.metrics)
     )
 
 
 async def _live(world: World, scenario: Scenario) -> None:
     world.submissions = [
-        Submission(scenario.flows[flow], at, f"key-{n}" if keyed else None)
-        for n, (flow, at, keyed) in enumerate(scenario.submissions)
+        Submission(scenario.flows[flow], at, f"key-{n}" if keyed else None, client)
+        for n, (flow, at, keyed, twice) in enumerate(scenario.submissions)
+        for client in ((0, 1) if keyed and twice else (0,))
     ]
     enabled, world.plan.enabled = world.plan.enabled, False
     await world.publish(scenario.flows)
@@ -129,7 +132,9 @@ async def _live(world: World, scenario: Scenario) -> None:
     await world.until(lambda: all(client.done() for client in clients), END_WITHIN_S)
     if not await world.until(lambda: not world.open(), END_WITHIN_S):
         for id in world.open():
-            world.fail(f"{id} has not ended {END_WITHIN_S} s after the last fault: {_why(world, id)}")
+            world.fail(
+                f"{id} has not ended {END_WITHIN_S} s after the last fault: {_why(world, id)}"
+            )
     if world.problems:
         return
     await _judge(world, scenario)
@@ -148,11 +153,13 @@ def _why(world: World, execution: str) -> str:
 async def _judge(world: World, scenario: Scenario) -> None:
     """Nothing accepted is lost, the history is the state, the outcome is the fault-free one."""
     reference = Reference()
+    judged: set[str] = set()
     client = world.client.engine
     for submission in world.submissions:
         id = submission.execution
-        if not id:
+        if not id or id in judged:
             continue
+        judged.add(id)
         doc = world.document(id)
         if doc is None:
             world.fail(f"{id} was accepted and is lost")
@@ -163,6 +170,7 @@ async def _judge(world: World, scenario: Scenario) -> None:
         _agree(world, id)
         if submission.flow.comparable:
             expected = reference.of(submission.flow)
+            _attempts_are_real(world, id)
             found = world.outcome(id, whole=expected.whole)
             if found != expected.outcome:
                 world.fail(f"{id}: outcome {found}, without faults {expected.outcome}")
@@ -186,6 +194,19 @@ def _agree(world: World, execution: str) -> None:
             world.fail(f"{execution}: {id} is {code}, its document {doc}")
         if code in "Ss" and doc is not None:
             world.fail(f"{execution}: {id} was skipped and has a document")
+
+
+def _attempts_are_real(world: World, execution: str) -> None:
+    """An attempt that is recorded with an activity's own failure has run."""
+    docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
+    for (_, id), doc in docs.items():
+        for attempt in doc.get("attempts", ()):
+            type = attempt.get("error", {}).get("type")
+            failed = type in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")
+            if type in ("Throttled", "Unavailable") and not world.outage:
+                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} paid for a {type}")
+            if failed and (execution, id, attempt["attempt"]) not in world.watch.started:
+                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} is recorded, never ran")
 
 
 def _attempts(world: World, execution: str) -> dict[str, int]:
@@ -230,7 +251,9 @@ def _quiet(world: World) -> bool:
 
 
 def _outboxes(world: World) -> list[str]:
-    return [id for (_, id), doc in world.store.bodies(EXECUTIONS).items() if doc["type"] == "outbox"]
+    return [
+        id for (_, id), doc in world.store.bodies(EXECUTIONS).items() if doc["type"] == "outbox"
+    ]
 
 
 def _snapshot(world: World) -> dict[Any, Any]:
@@ -267,12 +290,8 @@ class Reference:
         world.submissions = [Submission(flow, 0.0, "reference")]
         try:
             loop.run_until_complete(self._live(world))
-            left = [task for task in asyncio.all_tasks(loop) if not task.done()]
-            for worker in (*world.workers, world.client):
-                worker.bury()
-            loop.run_until_complete(finish(loop, left))
         finally:
-            loop.close()
+            loop.finish(world.processes)
         (submission,) = world.submissions
         doc = world.document(submission.execution)
         assert doc is not None

@@ -8,9 +8,14 @@ noted in the world, which ends the run.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.domain import codec
+from orchestrator.domain.evolve import fold
+from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.transitions import IllegalTransition
 from orchestrator.ports import ActivityCall, OutMessage
 from tests.simulation.store import Commit
 
@@ -39,7 +44,9 @@ class Watch:
         self.claims: Counter[tuple[str, str]] = Counter()  # (execution, task document) -> claims
         self.started: set[tuple[str, str, int]] = set()
         self.sent: dict[tuple[str, str], OutMessage] = {}
-        self.attempts_lost = 0
+        self.statuses: dict[str, str] = {}
+        self.outboxes: set[str] = set()
+        self.folded: dict[str, ExecutionState] = {}
 
     def fail(self, text: str) -> None:
         """An invariant is broken."""
@@ -57,6 +64,8 @@ class Watch:
             body = new or old
             if body is not None:
                 kinds.setdefault(body["type"], []).append((old, new))
+        for old, new in kinds.get("outbox", ()):
+            self._outbox(execution, old, new)
         for old, new in kinds.get("task", ()):
             self._task(execution, old, new)
         for old, new in kinds.get("execution", ()):
@@ -68,6 +77,18 @@ class Watch:
                 self.fail(f"{execution}: history {new['id']} without its state")
         for _, new in kinds.get("deadletter", ()):
             self.fail(f"a message became a dead letter: {new and new['reason']}")
+
+    def _outbox(self, execution: str, old: Any, new: Any) -> None:
+        """Written once under a name of its own, removed only when all of it was sent."""
+        if new is not None:
+            if old is not None or new["id"] in self.outboxes:
+                self.fail(f"{execution}: {new['id']} was used twice")
+            self.outboxes.add(new["id"])
+            return
+        ids = {id for _, id in self.sent}
+        name = old["id"].removeprefix("outbox:")
+        if any(f"{name}.{position}" not in ids for position in range(len(old["messages"]))):
+            self.fail(f"{execution}: {old['id']} was removed before it was sent")
 
     def _task(self, execution: str, old: Any, new: Any) -> None:
         if new is None:
@@ -111,6 +132,7 @@ class Watch:
         if new is None:
             self.fail(f"{execution}: the execution was removed")
             return
+        self.statuses[execution] = new["status"]
         state = new["state"]
         if old is None:
             if state["seq"] != 0 or not events:
@@ -125,6 +147,7 @@ class Watch:
             self.fail(f"{execution}: commit {state['seq']} after {before['seq']}")
         if [new["seq"] for _, new in events if new is not None] != [state["seq"]]:
             self.fail(f"{execution}: commit {state['seq']} without its history")
+        self._fold(execution, before, state, [new for _, new in events if new is not None])
         tasks = self.world.tasks(execution)
         for position, (was, now) in enumerate(zip(before["tasks"], state["tasks"], strict=True)):
             if was == now:
@@ -133,6 +156,19 @@ class Watch:
                 self.fail(f"{execution}: task {position} moved from {was} to {now}")
             if was == "P" and now in "QWCD":
                 self._needs(execution, state["tasks"], *tasks[position])
+
+    def _fold(self, execution: str, before: Any, state: Any, events: list[Any]) -> None:
+        """The events of this commit lead from the state before to the state after."""
+        folded = self.folded.get(execution) or codec.state_from_doc(before)
+        try:
+            for record in events:
+                folded = fold(folded, [codec.event_from_doc(doc) for doc in record["events"]])
+        except IllegalTransition as error:
+            self.fail(f"{execution}: the history is impossible: {error}")
+            return
+        folded = self.folded[execution] = replace(folded, seq=state["seq"])
+        if codec.state_to_doc(folded) != state:
+            self.fail(f"{execution}: history gives {codec.state_to_doc(folded)}, stored {state}")
 
     def _needs(self, execution: str, codes: str, needs: list[int], rule: str) -> None:
         have = {codes[need] for need in needs}

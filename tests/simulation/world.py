@@ -72,6 +72,7 @@ class Submission:
     flow: Flow
     at: float
     key: str | None
+    client: int = 0
     execution: str = ""
 
 
@@ -82,6 +83,7 @@ class World:
         self, loop: SimLoop, rng: random.Random, plan: FaultPlan, profile: Profile
     ) -> None:
         self.loop = loop
+        loop.failed = self.fail
         self.rng = rng
         self.plan = plan
         self.profile = profile
@@ -94,13 +96,16 @@ class World:
         self.watch = Watch(self)
         self.store.observers.append(self.watch.commit)
         self.broker.observers.append(self.watch.message)
+        self.processes: list[Process] = []
         self.workers: list[Worker] = []
         self.client = Worker(self, "api")
+        self.clients = [self.client, Worker(self, "api2")]
         self.submissions: list[Submission] = []
         self.metrics: Counter[str] = Counter()
         self.trace: list[str] = []
         self.problems: list[str] = []
         self.crashes = 0
+        self.outage = False  # the store was down for longer than the engine is patient
         self.writing = ""
         self.store_down_until = 0
         self.broker_down_until = 0
@@ -187,11 +192,7 @@ class World:
 
     def open(self) -> list[str]:
         """Stored executions that have not ended."""
-        return [
-            id
-            for (_, id), body in self.store.bodies(EXECUTIONS).items()
-            if body["type"] == "execution" and body["status"] not in ENDED
-        ]
+        return [id for id, status in self.watch.statuses.items() if status not in ENDED]
 
     def flow(self, execution: str) -> Flow:
         """The workflow that an execution runs."""
@@ -223,18 +224,26 @@ class World:
         while not submission.execution:
             try:
                 answer = await submit.start(
-                    self.client.engine, TENANT, flow.name, flow.input, key=submission.key
+                    self.clients[submission.client].engine,
+                    TENANT,
+                    flow.name,
+                    flow.input,
+                    key=submission.key,
                 )
                 submission.execution = answer.id
             except (StoreError, TransportError, WeftError):
                 if submission.key is None:
                     return
                 await asyncio.sleep(self.rng.random() * 5)
+        same = {one.execution for one in self.submissions
+                if one.key == submission.key and one.execution}  # fmt: skip
+        if submission.key is not None and len(same) > 1:
+            self.fail(f"one key started {same}")
 
     async def chaos(self) -> None:
         """Things that happen to the broker, the clocks and the cloud at large."""
         while self.plan.enabled:
-            await asyncio.sleep(self.rng.random() * 2)
+            await asyncio.sleep(self.rng.random())
             fault = self.plan.at("chaos", self.chances.chaos)
             if fault is None:
                 continue
@@ -257,6 +266,7 @@ class World:
                 case "jump":
                     rng.choice(self.workers).clock.skew_ms = fault.size - 5_000
                 case "storeDown":
+                    self.outage = True
                     self.store_down_until = self.now() + fault.size
                 case _:
                     self.broker_down_until = self.now() + fault.size
@@ -277,9 +287,14 @@ class World:
             return doc["status"]
         state = doc["state"]
         assert set(state["tasks"]) <= SETTLED
-        output = state.get("output")
-        if output is not None and output.get("ref"):
-            output = self.payloads[output["ref"]].decode()
-        elif output is not None:
-            output = output["json"]
-        return doc["status"], state["tasks"], output
+        outputs = {
+            id: self._text(body["output"])
+            for (_, id), body in self.store.bodies(EXECUTIONS, (TENANT, execution)).items()
+            if body["type"] == "task" and body["status"] == "COMPLETED"
+        }
+        return doc["status"], state["tasks"], self._text(state.get("output")), outputs
+
+    def _text(self, payload: dict[str, Any] | None) -> str | None:
+        if payload is None:
+            return None
+        return self.payloads[payload["ref"]].decode() if "ref" in payload else payload["json"]

@@ -14,7 +14,15 @@ import azure.functions as func
 from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.indexing import FeedBinding
 from orchestrator.local.host.invoke import Invoker
-from orchestrator.ports import BadCursor, ChangePage, Clock, DocumentStore, NotFound, StoreError
+from orchestrator.ports import (
+    BadCursor,
+    ChangePage,
+    Clock,
+    Document,
+    DocumentStore,
+    NotFound,
+    StoreError,
+)
 
 logger = logging.getLogger("orchestrator.local.host")
 
@@ -77,9 +85,7 @@ class FeedListener:
         page = await self._read()
         if not page.documents:
             return 0
-        documents = func.DocumentList(
-            func.Document.from_dict({**doc.body, "_etag": doc.etag}) for doc in page.documents
-        )
+        documents = func.DocumentList([_document(doc) for doc in page.documents])
         name = self.invoker.function.name
         try:
             await self.invoker(documents)
@@ -122,3 +128,11 @@ class FeedListener:
             (binding.lease_id,),
             {"id": binding.lease_id, "type": "changeFeedLease", "cursor": cursor},
         )
+
+
+def _document(doc: Document) -> func.Document:
+    """As the trigger hands it over. Set as a whole: `from_dict` copies key by key, for everything
+    that is ever written."""
+    result = func.Document()
+    result.data = {**doc.body, "_etag": doc.etag}
+    return result

@@ -1,0 +1,184 @@
+"""Deliberate faults in the engine. A simulation that does not find them proves nothing.
+
+A mutant replaces a piece of a function's text. If the piece is not there any more, the engine has
+changed and the mutant must be written anew: it says so instead of quietly changing nothing.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from orchestrator.domain import applying, join, starting
+from orchestrator.engine import (
+    aggregate,
+    claims,
+    commit,
+    leases,
+    orchestrate,
+    outbox,
+    relay,
+    results,
+    sweep,
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`name` in `module` (dotted for a method) with `old` replaced by `new`; `also`: modules that
+    imported it by name."""
+
+    title: str
+    module: ModuleType
+    name: str
+    old: str
+    new: str
+    also: tuple[ModuleType, ...] = ()
+
+    def apply(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Until the test ends."""
+        owner: Any = self.module
+        *path, name = self.name.split(".")
+        for part in path:
+            owner = getattr(owner, part)
+        source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+        assert source.count(self.old) == 1, f"{self.title}: the engine has changed, mend the mutant"
+        text = source.replace(self.old, self.new)
+        flags = __future__.annotations.compiler_flag
+        made: dict[str, Any] = {}
+        exec(compile(text, f"<mutant: {self.title}>", "exec", flags), vars(self.module), made)
+        for place in (owner, *self.also):
+            monkeypatch.setattr(place, name, made[name])
+
+
+MUTANTS = (
+    Mutant(
+        "outbox deleted before it is sent",
+        relay,
+        "send_now",
+        "    sending = outbox.messages(docs)\n",
+        "    sending = outbox.messages(docs)\n    await _forget(engine, docs)\n",
+    ),
+    Mutant(
+        "outbox deleted although sending failed",
+        relay,
+        "send_now",
+        "        return False\n",
+        '        engine.spawn(_forget(engine, docs), "weft-outbox-delete")\n        return False\n',
+    ),
+    Mutant(
+        "lease of another worker not respected",
+        claims,
+        "claim",
+        'if doc["lease"]["until"] > now:',
+        "if False:",
+    ),
+    Mutant(
+        "expired attempt not counted",
+        claims,
+        "_take",
+        'body["attempt"] += 1',
+        'body["attempt"] += doc is None or doc["status"] != TaskStatus.RUNNING.value',
+    ),
+    Mutant(
+        "final task claimed again",
+        claims,
+        "claim",
+        'if doc is not None and doc["status"] in FINAL:',
+        "if False:",
+    ),
+    Mutant(
+        "claim with an unclear answer believed",
+        claims,
+        "_mine",
+        'doc.body.get("lease", {}).get("token") != token',
+        "False",
+    ),
+    Mutant(
+        "claim without if_match",
+        claims,
+        "_take",
+        "if_match=etag,",
+        "",
+    ),
+    Mutant(
+        "result recorded without if_match",
+        results,
+        "_write",
+        "Replace(doc, etag)",
+        "Replace(doc)",
+    ),
+    Mutant(
+        "commit that ignores the ETag",
+        commit,
+        "commit",
+        "[Replace(body, aggregate.etag), Create(record)]",
+        "[Replace(body), Upsert(record)]",
+        also=(orchestrate,),
+    ),
+    Mutant(
+        "outbox ids that are not fresh",
+        outbox,
+        "build",
+        "ID_PREFIX + engine.ids.new()",
+        'ID_PREFIX + f"{partition[1]}-{outgoing[start].message.task or 0}"',
+    ),
+    Mutant(
+        "leases not renewed",
+        leases,
+        "LeaseKeeper._renew",
+        "async with claim.lock:",
+        "return\n    async with claim.lock:",
+    ),
+    Mutant(
+        "sweeper switched off",
+        sweep,
+        "_overdue",
+        "for _ in range(MAX_PAGES):",
+        "for _ in range(0):",
+    ),
+    Mutant(
+        "sweeper that forgets executions",
+        sweep,
+        "sweep",
+        'await _overdue(engine, "execution", now)',
+        "[]",
+    ),
+    Mutant(
+        "join decided at the first need that settles",
+        join,
+        "judge",
+        "return Verdict.WAIT",
+        "continue",
+        also=(starting,),
+    ),
+    Mutant(
+        "doubled result applied twice",
+        applying,
+        "_item_result",
+        " and state.items[item] == Code.QUEUED",
+        "",
+    ),
+    Mutant(
+        "results written before the commit",
+        commit,
+        "commit",
+        "    await _write_items(engine, aggregate, decision)\n",
+        "    await _write_items(engine, aggregate, decision)\n"
+        "    await _upsert(engine, aggregate, results)\n",
+        also=(orchestrate,),
+    ),
+    Mutant(
+        "torn reads decided on",
+        aggregate,
+        "_check_counts",
+        "    if counted != told:\n",
+        "    if counted == told == ():\n",
+    ),
+)

@@ -1,0 +1,27 @@
+"""Every deliberate fault in the engine is found within a few seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.run import run
+from tests.simulation.shrink import report
+
+SEEDS = 120
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_a_deliberate_fault_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.apply(monkeypatch)
+    assert any(not run(seed).ok for seed in range(SEEDS)), "not found: the simulation is blind here"
+
+
+def test_a_failing_seed_is_shrunk_to_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few faults are left, each is needed, and the text says how to run it again."""
+    (mutant,) = [one for one in MUTANTS if one.title == "result recorded without if_match"]
+    mutant.apply(monkeypatch)
+    result = next(result for result in map(run, range(SEEDS)) if not result.ok)
+    text = report(result, max_runs=60)
+    assert f"--replay {result.seed}" in text
+    assert "faults are enough" in text
