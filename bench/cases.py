@@ -23,7 +23,6 @@ from bench.harness import Platform, Run
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
 from orchestrator.engine import catalog, submit
 
-CHAIN_EXECUTIONS: Final = 50
 CHAIN_TASKS: Final = 10
 ROOT: Final = Path(__file__).parents[1]
 
@@ -33,6 +32,7 @@ class Size:
     """How much is measured. `repeat`: runs per case, the best counts."""
 
     repeat: int = 5
+    executions: int = 50
     fans: tuple[int, ...] = (200, 2_000)
     items: int = 2_000
     starts: int = 300
@@ -41,7 +41,9 @@ class Size:
 
 
 FULL: Final = Size()
-QUICK: Final = Size(repeat=1, fans=(20,), items=20, starts=10, queued=100, finished=(5, 20))
+QUICK: Final = Size(
+    repeat=1, executions=3, fans=(20,), items=20, starts=10, queued=100, finished=(5, 20)
+)
 
 
 def resized(size: Size, *, repeat: int) -> Size:
@@ -70,8 +72,8 @@ async def throughput(folder: Path, size: Size) -> dict[str, dict[str, float]]:
     async with harness.running(folder) as platform:
         for activity, label in ((harness.NOOP, ""), (harness.NOOP_PLAIN, ", plain function")):
             definition = harness.chain(CHAIN_TASKS, activity=activity)
-            name = f"chain {CHAIN_EXECUTIONS} x {CHAIN_TASKS}{label}"
-            found[name] = await _best(platform, size, definition, CHAIN_EXECUTIONS, CHAIN_TASKS)
+            name = f"chain {size.executions} x {CHAIN_TASKS}{label}"
+            found[name] = await _best(platform, size, definition, size.executions, CHAIN_TASKS)
         for width in size.fans:
             name = f"fan 1 -> {width:,} -> 1"
             found[name] = await _best(platform, size, harness.fan(width), 1, width + 2)
@@ -159,7 +161,7 @@ async def growth(folder: Path, size: Size) -> dict[str, dict[str, float]]:
             await fill(platform, definition, finished)
             filled = time.perf_counter() - began
         async with harness.running(own) as platform:  # opened afresh, with cold caches
-            figures = await _best(platform, size, definition, CHAIN_EXECUTIONS, CHAIN_TASKS)
+            figures = await _best(platform, size, definition, size.executions, CHAIN_TASKS)
         file = (own / "weft.db").stat().st_size / 1e6
         found[f"{finished:,} finished"] = {
             **figures,

@@ -26,7 +26,7 @@ from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host import host_json
 from orchestrator.local.host.host import HostOptions, LocalHost
-from orchestrator.local.host.serve import DEFAULT_SETTINGS, HOST_JSON
+from orchestrator.local.host.serve import DEFAULT_SETTINGS, HOST_JSON, spare_the_collector
 from orchestrator.ports import Query, Where
 from orchestrator.settings import load_settings
 
@@ -89,6 +89,7 @@ async def running(data: Path) -> AsyncIterator[Platform]:
         host_json=host_json.load(HOST_JSON),
         options=HostOptions(settings=DEFAULT_SETTINGS),
     )
+    spare_the_collector()
     await host.start()
     try:
         yield Platform(engine, host, gate)

@@ -15,6 +15,8 @@ def table(figures: dict[str, Any]) -> str:
         f"p99 {about['sync_p99_ms']} ms",
         "",
     ]
+    if figures["quick"]:
+        lines += ["quick: shows that all of it works; far too small to mean anything", ""]
     rates = {**figures.get("throughput", {})}
     rates |= {f"chain, {name}": row for name, row in figures.get("growth", {}).items()}
     if rates:

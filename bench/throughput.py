@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _measure(folder: Path, size: Size, wanted: Any, *, quick: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"machine": machine(folder)}
+    found: dict[str, Any] = {"machine": machine(folder), "quick": quick}
     for name in CASES:
         if name not in wanted:
             continue

@@ -123,6 +123,7 @@ async def _open_store(
         settings.cosmos_database,
         key or credential,
         on_charge=charged,
+        on_foreign_row=lambda: metrics.count("weft_foreign_rows_total"),
     )
     opened.push_async_callback(store.close)
     await store.open()

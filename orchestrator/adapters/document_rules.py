@@ -99,7 +99,11 @@ def encode_body(spec: ContainerSpec, partition: Partition, body: dict[str, Any])
     ttl = body.get("ttl")
     if ttl is not None and (type(ttl) is not int or not 0 < ttl <= 2**31 - 1):
         raise BadDocument(f"ttl must be a positive number of seconds, got {ttl!r:.80}")
-    _check_json(body, "$", 1)
+    try:
+        _check_json(body, 1)
+    except _NotJson as fault:
+        path = ".".join(["$", *map(str, reversed(fault.keys))])
+        raise BadDocument(f"{fault}, at {path:.200}") from None
     try:
         raw = orjson.dumps(body, option=_OPTIONS)
     except (TypeError, ValueError) as error:  # orjson.JSONEncodeError is a TypeError
@@ -107,6 +111,9 @@ def encode_body(spec: ContainerSpec, partition: Partition, body: dict[str, Any])
     if len(raw) > MAX_ITEM_BYTES:
         raise TooLarge(f"{id}: {len(raw)} bytes, at most {MAX_ITEM_BYTES}")
     return raw
+
+
+_WITH_BODY: Final = (Create, Replace, Upsert)  # a tuple: `|` would make a new type each time
 
 
 def encode_batch(
@@ -126,7 +133,7 @@ def encode_batch(
         if isinstance(operation, Delete):
             bodies.append(b"")
             continue
-        if not isinstance(operation, Create | Replace | Upsert):
+        if not isinstance(operation, _WITH_BODY):
             raise BadDocument(f"not a batch operation: {operation!r:.80}", operation=position)
         try:
             raw = encode_body(spec, partition, operation.body)
@@ -140,23 +147,43 @@ def encode_batch(
     return bodies
 
 
-def _check_json(value: Any, path: str, depth: int) -> None:
+def _check_json(value: Any, depth: int) -> None:
     """Refuse what the encoder would let pass silently: NaN (it writes null), integers that CEL and
-    SQLite cannot hold, nesting that Cosmos refuses, UUIDs and other objects that become text."""
+    SQLite cannot hold, nesting that Cosmos refuses, UUIDs and other objects that become text.
+
+    It runs for every value that is stored, so the place of a fault is only put together (inside
+    out, while the error passes) when there is one. Raises `_NotJson`.
+    """
     if depth > MAX_NESTING:
-        raise BadDocument(f"nested deeper than {MAX_NESTING} levels at {path:.200}")
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in items:
+        raise _NotJson(f"nested deeper than {MAX_NESTING} levels")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         kind = type(item)
-        if kind is str or item is None or kind is bool:
+        if kind in _PLAIN:
             continue
         if kind is int:
             if not -MAX_INT - 1 <= item <= MAX_INT:
-                raise BadDocument(f"integer beyond 64 bits at {path}.{key}")
+                raise _NotJson("integer beyond 64 bits", key)
         elif kind is float:
             if not -math.inf < item < math.inf:  # also false for NaN
-                raise BadDocument(f"{item} is not JSON, at {path}.{key}")
-        elif isinstance(item, dict | list | tuple):
-            _check_json(item, f"{path}.{key}", depth + 1)
-        elif not isinstance(item, str | int):  # enums of text or int are written as their value
-            raise BadDocument(f"{kind.__name__} is not JSON, at {path}.{key}")
+                raise _NotJson(f"{item} is not JSON", key)
+        elif isinstance(item, _NESTED):
+            try:
+                _check_json(item, depth + 1)
+            except _NotJson as fault:
+                fault.keys.append(key)
+                raise
+        elif not isinstance(item, _WRITTEN):  # enums of text or int are written as their value
+            raise _NotJson(f"{kind.__name__} is not JSON", key)
+
+
+_PLAIN: Final = frozenset({str, bool, type(None)})
+_NESTED: Final = (dict, list, tuple)
+_WRITTEN: Final = (str, int)
+
+
+class _NotJson(Exception):
+    """`keys`: where, innermost first."""
+
+    def __init__(self, reason: str, *keys: object) -> None:
+        super().__init__(reason)
+        self.keys = list(keys)

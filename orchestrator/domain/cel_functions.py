@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, cast
 
-from cel import stdlib
+from orchestrator.domain.cel_library import stdlib
 
 Arity: TypeAlias = tuple[int, int]
 

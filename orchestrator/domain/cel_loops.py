@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import cel
-
 from orchestrator.domain.cel_functions import UnusableError
+from orchestrator.domain.cel_library import cel
 from orchestrator.domain.cel_reasons import is_library_error, run_reason
 from orchestrator.domain.cel_refs import Loop
 from orchestrator.domain.cel_scope import Scope, Tree, readable, tree

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, cast
 
-import cel
-
 from orchestrator.domain.cel_functions import implementations
+from orchestrator.domain.cel_library import cel
 from orchestrator.domain.cel_loops import (
     MAX_BYTES,
     TOO_MUCH,

@@ -18,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import orjson
-from cel import OptionalValue
 
+from orchestrator.domain.cel_library import OptionalValue
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import INT_MAX, INT_MIN, MAX_DEPTH
 

@@ -77,8 +77,8 @@ def describe(event: ev.Event, workflow: Workflow) -> dict[str, Any]:
 
 def iso(at: int) -> str:
     """Epoch milliseconds as ISO 8601 in UTC, e.g. `2027-03-28T01:30:00.000Z`."""
-    text = datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{at % 1000:03}Z"
+    text = datetime.fromtimestamp(at // 1000, UTC).isoformat()  # quicker than strftime by far
+    return f"{text[:19]}.{at % 1000:03}Z"
 
 
 def pack(positions: Sequence[int]) -> list[int] | str:

@@ -16,11 +16,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
-from orchestrator.domain.payload import Payload
-from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
-from orchestrator.domain.status import SETTLED_CODES, STATUS_OF_CODE, Code, ExecutionStatus
+from orchestrator.domain.state import ExecutionState, MapState
+from orchestrator.domain.status import SETTLED_CODES, Code, ExecutionStatus
 from orchestrator.domain.transitions import (
-    ITEM,
     TASK,
     ExecutionOperation,
     IllegalTransition,
@@ -28,6 +26,7 @@ from orchestrator.domain.transitions import (
     check_execution,
     codes_from,
 )
+from orchestrator.domain.working import ITEM_FROM, WorkingState
 
 _QUEUE: Final = codes_from(TASK, TaskOperation.QUEUE)
 _REQUEUE: Final = codes_from(TASK, TaskOperation.REQUEUE)
@@ -37,102 +36,22 @@ _COMPLETE: Final = codes_from(TASK, TaskOperation.COMPLETE)
 _FAIL: Final = codes_from(TASK, TaskOperation.FAIL)
 _CANCEL: Final = codes_from(TASK, TaskOperation.CANCEL)
 
-_ITEM_FROM: Final = {operation: codes_from(ITEM, operation) for operation in TaskOperation}
-
 _CANCEL_ITEMS: Final = bytes.maketrans(
-    bytes(sorted(_ITEM_FROM[TaskOperation.CANCEL])),
-    bytes([Code.CANCELLED]) * len(_ITEM_FROM[TaskOperation.CANCEL]),
+    bytes(sorted(ITEM_FROM[TaskOperation.CANCEL])),
+    bytes([Code.CANCELLED]) * len(ITEM_FROM[TaskOperation.CANCEL]),
 )
 
 
-class Fold:
-    """An execution's state while events are applied to it. Fields as in `ExecutionState`; `codes`
-    is its `tasks`. Read freely; change only by `apply`."""
+class Fold(WorkingState):
+    """The working state with the one way to change it."""
 
-    __slots__ = (
-        "accepted_at",
-        "codes",
-        "deadline_at",
-        "ended_at",
-        "failure",
-        "maps",
-        "output",
-        "seq",
-        "started_at",
-        "status",
-        "waits",
-    )
-
-    def __init__(self, state: ExecutionState) -> None:
-        self.status: ExecutionStatus = state.status
-        self.codes: bytearray = bytearray(state.tasks)
-        self.maps: dict[int, MapState] = dict(state.maps)
-        self.waits: dict[int, int] = dict(state.waits)
-        self.failure: FailureRecord | None = state.failure
-        self.output: Payload | None = state.output
-        self.accepted_at: int = state.accepted_at
-        self.started_at: int | None = state.started_at
-        self.ended_at: int | None = state.ended_at
-        self.deadline_at: int | None = state.deadline_at
-        self.seq: int = state.seq
-
-    def freeze(self) -> ExecutionState:
-        """The state so far; the fold may go on."""
-        return ExecutionState(
-            status=self.status,
-            tasks=bytes(self.codes),
-            maps=dict(self.maps),
-            waits=dict(self.waits),
-            failure=self.failure,
-            output=self.output,
-            accepted_at=self.accepted_at,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
-            deadline_at=self.deadline_at,
-            seq=self.seq,
-        )
-
-    def unsettled(self) -> int:
-        """Number of tasks that may still move by themselves."""
-        count = self.codes.count
-        return count(Code.PENDING) + count(Code.QUEUED) + count(Code.WAITING)
+    __slots__ = ()
 
     def apply(self, event: ev.Event) -> None:
         """Change the state as `event` says. Raises `IllegalTransition`; the fold is then spoilt."""
         operation = _EXECUTION_OPERATION.get(type(event), ExecutionOperation.PROGRESS)
         self.status = check_execution(operation, self.status)
         _APPLY[type(event)](self, event)
-
-    def move(self, task: int, code: int, allowed: frozenset[int], operation: TaskOperation) -> int:
-        """Set a task's code if the table allows it; the code before. Raises
-        `IllegalTransition`."""
-        before = self.codes[task] if 0 <= task < len(self.codes) else 0
-        if before not in allowed:
-            status = STATUS_OF_CODE[before].value if before else "nowhere"
-            raise IllegalTransition(operation, status, f"task {task}")
-        self.codes[task] = code
-        return before
-
-    def move_items(
-        self, task: int, items: Iterable[int], code: int, operation: TaskOperation
-    ) -> MapState:
-        """The map's state with these items at `code`. Raises `IllegalTransition`."""
-        state = self.waiting_map(task, operation)
-        codes, allowed = bytearray(state.items), _ITEM_FROM[operation]
-        for item in items:
-            before = codes[item] if 0 <= item < len(codes) else 0
-            if before not in allowed:
-                status = STATUS_OF_CODE[before].value if before else "nowhere"
-                raise IllegalTransition(operation, status, f"task {task} item {item}")
-            codes[item] = code
-        return replace(state, items=bytes(codes))
-
-    def waiting_map(self, task: int, operation: TaskOperation) -> MapState:
-        """The state of a map that waits for its items. Raises `IllegalTransition`."""
-        state = self.maps.get(task)
-        if state is None or self.codes[task] != Code.WAITING:
-            raise IllegalTransition(operation, "a task that is no waiting map", f"task {task}")
-        return state
 
 
 def _started(fold: Fold, event: ev.ExecutionStarted) -> None:

@@ -64,11 +64,15 @@ class ContainerSpec:
 
     name: str
     partition: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+    """Properties by which lists are filtered, most selective first; stores index each together with
+    (createdAt, id), or the cost of a page grows with everything that does not match."""
 
 
 EXECUTIONS: Final = "executions"
 CATALOG: Final = "catalog"
 CONTROL: Final = "control"
+VISIBILITY: Final = "visibility"
 LEASES: Final = "leases"
 AUDIT: Final = "audit"
 
@@ -78,7 +82,11 @@ CONTAINERS: Final[dict[str, ContainerSpec]] = {
         ContainerSpec(name=EXECUTIONS, partition=("tenantId", "executionId")),
         ContainerSpec(name=CATALOG, partition=("tenantId",)),
         ContainerSpec(name=CONTROL, partition=("id",)),
-        ContainerSpec(name="visibility", partition=("tenantId",)),
+        ContainerSpec(
+            name=VISIBILITY,
+            partition=("tenantId",),
+            filters=("key", "parent", "startedBy", "workflow", "status"),
+        ),
         ContainerSpec(name=AUDIT, partition=("tenantId",)),
         ContainerSpec(name=LEASES, partition=("id",)),
     )

@@ -20,6 +20,10 @@ CACHED_BYTES = 4 * 1024 * 1024
 """Larger values are read again every time rather than kept in memory."""
 
 
+BYTES_PER_JSON_BYTE = 6
+"""What a parsed value takes in memory, per byte of its text (measured: a list of small objects)."""
+
+
 class PayloadTooLarge(Exception):
     """Over `MAX_PAYLOAD_BYTES`; `size` in bytes."""
 
@@ -61,5 +65,10 @@ async def load(engine: Engine, payload: Payload | None) -> Json:
         return cached[0]
     value = jsonvalues.loads(await read_text(engine, payload))
     if payload.size <= CACHED_BYTES:
-        engine.values.put(payload.ref, (value,))
+        engine.values.put(payload.ref, (value,), weight(payload))
     return value
+
+
+def weight(payload: Payload) -> int:
+    """About how many bytes of memory the parsed value takes."""
+    return payload.size * BYTES_PER_JSON_BYTE

@@ -93,7 +93,7 @@ async def commit(
         raise Outdated
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
-    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"])
+    done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
     aggregates.remember(engine, done)
     return done, sends
 

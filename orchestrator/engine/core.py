@@ -59,6 +59,9 @@ class Tunables:
     sweep_page: int = 200
     cache_executions: int = 2_000
     cache_definitions: int = 500
+    cache_values: int = 64
+    cache_bytes: int = 64 * 1024 * 1024
+    """What each of the three caches may take by itself, as its users estimate it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,9 +90,10 @@ class Engine:
     ports (clients of other services, then the credential that all of them share)."""
 
     def __post_init__(self) -> None:
-        self.aggregates = Lru(self.tunables.cache_executions)
-        self.definitions = Lru(self.tunables.cache_definitions)
-        self.values = Lru(64)
+        given = self.tunables
+        self.aggregates = Lru(given.cache_executions, limit=given.cache_bytes)
+        self.definitions = Lru(given.cache_definitions, limit=given.cache_bytes)
+        self.values = Lru(given.cache_values, limit=given.cache_bytes)
 
     def part(self, kind: Callable[[Engine], P]) -> P:
         """The engine's one instance of `kind`, made by `kind(engine)` when first asked for. It

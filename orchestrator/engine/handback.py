@@ -6,6 +6,7 @@ Abandoning instead would burn through the broker's ten deliveries in seconds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from orchestrator.domain.messages import Message
@@ -14,12 +15,19 @@ from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
 
 STALE_READ_MS = 500
+CLOCK_SKEW_MS = 5_000
+"""A scheduled message that comes at most this much before its time, by our clock, comes by the
+broker's clock: it is given back until then. Settled, its work would wait for the sweeper."""
 BASE_DELAY_MS = 250
 MAX_DELAY_MS = 30_000
 HOPS = "hops"
 """Property that counts how often a message was handed back."""
 MAX_HOPS = 50
 """After this many, a message is dropped: state says what is due, and the sweeper sends it again."""
+MAX_STALE_HOPS = 5
+"""What no replica shows after this many looks is not there."""
+
+log = logging.getLogger(__name__)
 
 
 async def send(
@@ -28,12 +36,17 @@ async def send(
     incoming: Sequence[Incoming] = (),
     *,
     delay_ms: int | None = None,
+    max_hops: int = MAX_HOPS,
 ) -> None:
     """Send `messages` again, later: after `delay_ms`, or a delay that doubles with every hop.
     `incoming`: what they came as. Raises `TransportError`."""
     hops = 1 + max((_hops(item) for item in incoming), default=0)
-    if hops > MAX_HOPS:
+    if hops > max_hops:
         engine.metrics.count("weft_messages_dropped_total", "hops")
+        log.warning(
+            "message handed back too often, dropped",
+            extra={"action": "handback.dropped", "execution": messages[0].execution},
+        )
         return
     delay = delay_ms if delay_ms is not None else min(BASE_DELAY_MS << hops, MAX_DELAY_MS)
     due_at = engine.clock.now() + delay

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.domain import codec
 from orchestrator.domain.errors import MalformedError, NotFoundError, UnavailableError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
-from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, shapes
+from orchestrator.engine import claimcheck, documents, project, shapes
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.history import commits
@@ -24,13 +25,17 @@ from orchestrator.engine.views import (
     TaskSummary,
     TaskView,
 )
-from orchestrator.ports import Query, Where
+from orchestrator.ports import Document, Query, Where
+
+log = logging.getLogger(__name__)
 
 After = tuple[str | int, str] | None
 
 POLL_FIRST_MS = 20
 POLL_LAST_MS = 1_000
 MAX_PLACE_DIGITS = 9
+LAST_CHARACTER = "\uffff"
+"""Greater than every character of an id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +45,11 @@ class ExecutionFilter:
     status: ExecutionStatus | None = None
     workflow: str | None = None
     tag: tuple[str, str] | None = None
-    created_after: int | None = None
-    created_before: int | None = None
+    owner: str | None = None  # who started it
+    parent: str | None = None  # the execution that started it
+    created_after: int | None = None  # inclusive
+    created_before: int | None = None  # exclusive
+    search: str | None = None  # the beginning of an id, or a whole idempotency key
 
 
 async def aggregate(engine: Engine, tenant: str, execution: str) -> Aggregate:
@@ -76,9 +84,8 @@ async def execution(
     failure = found.state.failure
     header = found.header
     return ExecutionView(
-        **shapes.summary(header, found.state, found.workflow.name),
+        **shapes.summary(header, found.state),
         deadline_at=found.state.deadline_at,
-        started_by=header["startedBy"],
         idempotency_key=header.get("key"),
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
@@ -94,7 +101,44 @@ async def execution(
 async def executions(
     engine: Engine, tenant: str, filter: ExecutionFilter, *, limit: int, after: After
 ) -> tuple[list[ExecutionSummary], After]:
-    """A page of the tenant's executions, newest first, and where the next page begins."""
+    """A page of the tenant's executions, newest first, and where the next page begins.
+
+    From the read model, which follows the executions by moments (`project`)."""
+    pages = await asyncio.gather(
+        *(
+            patiently(
+                engine,
+                engine.store.query,
+                VISIBILITY,
+                Query(
+                    partition=(tenant,),
+                    where=where,
+                    order_by="createdAt",
+                    descending=True,
+                    after=after,
+                    limit=limit,
+                ),
+            )
+            for where in _conditions(tenant, filter)
+        )
+    )
+    # Every condition's page begins at the same place and is complete up to its last row or the
+    # limit, so the first `limit` of all of them together are the page.
+    found = {(row.body["tenantId"], row.id): row for page in pages for row in page}
+    ordered = sorted(found.values(), key=_place, reverse=True)
+    shown = ordered[:limit]
+    more = len(ordered) > limit or any(len(page) == limit for page in pages)
+    own = [row for row in shown if row.body["tenantId"] == tenant]
+    engine.metrics.count("weft_foreign_rows_total", by=len(shown) - len(own))
+    return _summaries(engine, own), _place(shown[-1]) if more else None
+
+
+def _place(row: Document) -> tuple[int, str]:
+    return row.body["createdAt"], row.id
+
+
+def _conditions(tenant: str, filter: ExecutionFilter) -> list[tuple[Where, ...]]:
+    """Rows that meet any of these conditions are listed; more than one for a search only."""
     # The tenant is in the query's text too, and every row is checked: routing by a prefix of a
     # hierarchical key has returned other partitions' rows.
     where = [Where("type", "=", "execution"), Where("tenantId", "=", tenant)]
@@ -102,35 +146,40 @@ async def executions(
         where.append(Where("status", "=", filter.status.value))
     if filter.workflow is not None:
         where.append(Where("workflow", "=", filter.workflow))
+    if filter.owner is not None:
+        where.append(Where("startedBy", "=", filter.owner))
+    if filter.parent is not None:
+        where.append(Where("parent", "=", filter.parent))
     if filter.tag is not None:
         where.append(Where(documents.tag_field(filter.tag[0]), "=", filter.tag[1]))
     if filter.created_after is not None:
         where.append(Where("createdAt", ">=", filter.created_after))
     if filter.created_before is not None:
         where.append(Where("createdAt", "<", filter.created_before))
-    query = Query(
-        partition=(tenant,),
-        where=tuple(where),
-        order_by="createdAt",
-        descending=True,
-        after=after,
-        limit=limit,
-    )
-    found = await patiently(engine, engine.store.query, EXECUTIONS, query)
-    own = [doc for doc in found if doc.body["tenantId"] == tenant]
-    engine.metrics.count("weft_foreign_rows_total", by=len(found) - len(own))
-    items = [
-        ExecutionSummary(
-            **shapes.summary(doc.body, codec.state_from_doc(_without_maps(doc.body)), "")
-        )
-        for doc in own
-    ]
-    more = (found[-1].body["createdAt"], found[-1].id) if len(found) == limit else None
-    return items, more
+    text = filter.search
+    if text is None:
+        return [tuple(where)]
+    begins = (Where("id", ">=", text), Where("id", "<", text + LAST_CHARACTER))
+    return [(*where, *begins), (*where, Where("key", "=", text))]
 
 
-def _without_maps(body: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in body["state"].items() if key != "maps"}
+def _summaries(engine: Engine, rows: list[Document]) -> list[ExecutionSummary]:
+    """A row that cannot be read must not hide the others: it is counted and left out."""
+    items: list[ExecutionSummary] = []
+    for row in rows:
+        try:
+            items.append(project.summary_of(row.body))
+        except (KeyError, TypeError, ValueError) as error:
+            engine.metrics.count("weft_unreadable_rows_total")
+            log.error(
+                "row of the read model cannot be read; rebuild it",
+                extra={
+                    "action": "list.unreadable",
+                    "execution": row.id,
+                    "error": type(error).__name__,
+                },
+            )
+    return items
 
 
 async def tasks(

@@ -59,15 +59,19 @@ class LeaseKeeper:
             due = [
                 claim
                 for claim in self._claims.values()
-                if not claim.lost and claim.doc["lease"]["beatAt"] <= old
+                if not claim.lost
+                and claim.doc["lease"]["beatAt"] <= old
+                # Its result is being written, patiently if the store throttles: the others must
+                # not lose their leases over waiting for that.
+                and not claim.lock.locked()
             ]
             await asyncio.gather(*(self._renew(claim) for claim in due))
 
     async def _renew(self, claim: Claim) -> None:
         engine = self._engine
         async with claim.lock:
-            if claim.token not in self._claims:
-                return  # ended meanwhile
+            if claim.ended or claim.token not in self._claims:
+                return  # while this waited for the lock
             now = engine.clock.now()
             body = {**claim.doc, **claims.lease(engine, claim.token, now)}
             partition = claim.aggregate.partition
@@ -77,6 +81,8 @@ class LeaseKeeper:
                 )
                 claim.doc = body
             except (PreconditionFailed, NotFound):
+                if await self._applied(claim):
+                    return
                 _stop(claim, lost=True)
                 engine.metrics.count("weft_leases_lost_total")
                 log.warning(
@@ -96,6 +102,14 @@ class LeaseKeeper:
                 )
                 return
         await self._look_at_execution(claim)
+
+    async def _applied(self, claim: Claim) -> bool:
+        """Whether an earlier renewal was applied though its answer was lost. The next round then
+        renews again."""
+        try:
+            return await claims.still_held(self._engine, claim)
+        except StoreError:
+            return True  # not known: the next round asks again
 
     async def _look_at_execution(self, claim: Claim) -> None:
         """The heartbeat is how a running task learns that its execution was stopped."""

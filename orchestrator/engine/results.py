@@ -22,7 +22,7 @@ from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
 from orchestrator.engine import outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended
+from orchestrator.engine.claims import Claim, Ended, still_held
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
@@ -37,6 +37,11 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
         now = engine.clock.now()
         doc, message = _ended(claim, outcome, now)
         written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+        if written is None and await still_held(engine, claim):
+            written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+        # The lease ends here: a renewal while the message is sent would meet the new ETag, and be
+        # taken for a lease that another worker has.
+        claim.ended = True
     if written is None:
         engine.metrics.count("weft_late_results_total")
         log.warning(

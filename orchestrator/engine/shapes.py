@@ -24,17 +24,19 @@ from orchestrator.engine.views import (
 )
 
 
-def summary(header: dict[str, Any], state: ExecutionState, name: str) -> dict[str, Any]:
+def summary(header: dict[str, Any], state: ExecutionState) -> dict[str, Any]:
     """Fields of `ExecutionSummary`."""
     return {
         "id": header["executionId"],
-        "workflow": name or header["workflow"],
+        "workflow": header["workflow"],
         "version": header["version"],
         "status": state.status,
         "created_at": header["createdAt"],
         "started_at": state.started_at,
         "ended_at": state.ended_at,
         "tags": header["tags"],
+        "started_by": header["startedBy"],
+        "parent": header.get("parent"),
         "progress": progress(state),
     }
 

@@ -7,11 +7,11 @@ database itself refuses the second one, from whichever instance it comes.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.domain import codec, jsonvalues
+from orchestrator.domain import tags as tag_rules
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import (
     ConflictError,
@@ -34,10 +34,6 @@ from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
 from orchestrator.ports import Conflict, Create
-
-MAX_TAGS = 20
-MAX_TAG_CHARS = 256
-_TAG_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 async def start(
@@ -208,21 +204,23 @@ async def _repeat(
     )
 
 
-def _check_tags(tags: dict[str, str]) -> None:
+def _check_tags(labels: dict[str, str]) -> None:
     faults = [
-        ErrorDetail(f"$.tags.{name}", f"at most {MAX_TAG_CHARS} characters", "TAG_TOO_LONG")
-        for name, value in tags.items()
-        if len(value) > MAX_TAG_CHARS
+        ErrorDetail(
+            child_path("$.tags", name),
+            f"at most {tag_rules.MAX_VALUE_CHARS} characters",
+            "TAG_TOO_LONG",
+        )
+        for name, value in labels.items()
+        if len(value) > tag_rules.MAX_VALUE_CHARS
     ]
     faults += [
-        ErrorDetail(
-            child_path("$.tags", name), "1 to 64 letters, digits, `_`, `.` or `-`", "TAG_NAME"
-        )
-        for name in tags
-        if not _TAG_NAME.fullmatch(name)
+        ErrorDetail(child_path("$.tags", name), tag_rules.NAME_RULE, "TAG_NAME")
+        for name in labels
+        if not tag_rules.is_name(name)
     ]
-    if len(tags) > MAX_TAGS:
-        faults.append(ErrorDetail("$.tags", f"at most {MAX_TAGS} tags", "TOO_MANY_TAGS"))
+    if len(labels) > tag_rules.MAX_TAGS:
+        faults.append(ErrorDetail("$.tags", f"at most {tag_rules.MAX_TAGS} tags", "TOO_MANY_TAGS"))
     if faults:
         raise InvalidError("the tags are not valid", details=faults)
 

@@ -81,6 +81,8 @@ class ExecutionSummary(View):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     tags: dict[str, str] = Field(default_factory=dict)
+    started_by: str = ""
+    parent: str | None = None  # id of the execution that started it
     progress: Progress
 
 
@@ -88,7 +90,6 @@ class ExecutionView(ExecutionSummary):
     """One execution, with input, output and error."""
 
     deadline_at: Instant | None = None
-    started_by: str = ""
     idempotency_key: str | None = None
     traceparent: str | None = None
     seq: int
@@ -242,6 +243,16 @@ class SweepReport(View):
     outboxes: int = 0
     tasks: int = 0
     executions: int = 0
+
+
+class RebuildReport(View):
+    """What a rebuild of the read model found and did."""
+
+    executions: int = 0  # execution documents read
+    written: int = 0  # rows that were missing, behind, ahead or different
+    removed: int = 0  # rows whose execution is gone
+    poisoned: int = 0  # documents that cannot be read; the log names them
+    failed: int = 0  # rows that the store refused; the log names them
 
 
 class Check(View):

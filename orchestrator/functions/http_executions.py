@@ -145,6 +145,25 @@ _FILTERS: Final = (
         read=http_params.tag,
         example="region=north",
     ),
+    Param(
+        name="owner",
+        description="Only executions that this person or program started",
+        schema={"type": "string"},
+        read=http_params.line,
+    ),
+    Param(
+        name="parent",
+        description="Only executions that this execution started",
+        schema={"type": "string"},
+        read=http_params.identifier,
+    ),
+    Param(
+        name="search",
+        description="Only executions whose id begins with this, or whose idempotency key is this",
+        schema={"type": "string"},
+        read=http_params.line,
+        example="019ad1f0",
+    ),
     _time("createdAfter", "Only executions created at or after this time"),
     _time("createdBefore", "Only executions created before this time"),
 )
@@ -158,12 +177,17 @@ _FILTERS: Final = (
     replies={200: Reply(description="A page, newest first", model=Page[ExecutionSummary])},
 )
 async def list_executions(call: Call) -> Answer:
-    """Newest first. All filters given must hold. A cursor belongs to the filters it came with."""
+    """Newest first. All filters given must hold. A cursor belongs to the filters it came with.
+    Lists follow the executions by a moment: what was started or has ended just now may not show
+    yet. An execution's own address is always up to date."""
     query = call.query
     wanted = ExecutionFilter(
         status=query["status"],
         workflow=query["workflow"],
         tag=query["tag"],
+        owner=query["owner"],
+        parent=query["parent"],
+        search=query["search"],
         created_after=query["createdAfter"],
         created_before=query["createdBefore"],
     )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from orchestrator.domain import tags
 from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.functions.requests import Param
 
@@ -83,9 +84,16 @@ def wait(text: str) -> int:
 def tag(text: str) -> tuple[str, str]:
     """Reader of `name=value`; the value may have further equals signs, or be empty."""
     name, equals, value = text.partition("=")
-    if not (equals and re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name)):  # as `submit` accepts them
-        raise ValueError("must be name=value, the name of 1 to 64 letters, digits, `_`, `.`, `-`")
+    if not (equals and tags.is_name(name)):
+        raise ValueError(f"must be name=value, the name of {tags.NAME_RULE}")
     return name, value
+
+
+def line(text: str) -> str:
+    """Reader of a text on one line, such as a person's name or an idempotency key."""
+    if not 0 < len(text) <= MAX_ID_CHARS or not text.isprintable():
+        raise ValueError(f"must have 1 to {MAX_ID_CHARS} printable characters")
+    return text
 
 
 def identifier(text: str) -> str:

@@ -17,7 +17,7 @@ import typer
 from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.local import cli_control, cli_input, cli_watch
+from orchestrator.local import cli_control, cli_input, cli_rebuild, cli_watch
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
@@ -40,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its local variables would show payloads
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(cli_rebuild.app, name="rebuild")
 
 # --- on this machine ------------------------------------------------------------------------------
 
@@ -166,19 +167,37 @@ def list_(
     tag: Annotated[
         str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")
     ] = None,
+    owner: Annotated[str | None, typer.Option(help="Only started by this name.")] = None,
+    parent: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only started by this execution.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Beginning of an id, or idempotency key.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only created then or later (ISO 8601).")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only created before (ISO 8601).")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
-    """List executions, newest first."""
-    filters: dict[str, str] = {}
-    if status is not None:
-        filters["status"] = str(status)
-    if workflow is not None:
-        filters["workflow"] = workflow
+    """List executions, newest first. The list follows them by a moment; `weft show` is exact."""
     if tag is not None:
         cli_input.tags([tag])
-        filters["tag"] = tag
+    given = {
+        "status": status and str(status),
+        "workflow": workflow,
+        "tag": tag,
+        "owner": owner,
+        "parent": parent,
+        "search": search,
+        "createdAfter": after,
+        "createdBefore": before,
+    }
+    filters = {name: text for name, text in given.items() if text is not None}
     with Client(url) as client:
         page = client.executions(filters, limit=limit)
     if as_json:

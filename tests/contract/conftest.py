@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,14 @@ import pytest_asyncio
 from contract_support import BROKERS, PAYLOADS, STORES, Broker, ManualClock, OpenStore
 
 from orchestrator.ports import DocumentStore, PayloadStore
+from tests.wire.cosmos.opening import delete_databases
 from tests.wire.servicebus_support import ServiceBusPair
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_accounts_left_clean() -> Iterator[None]:
+    yield
+    delete_databases()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from contract_support import doc, message
 
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
-from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE
 from orchestrator.ports import Conflict, Create, PreconditionFailed, Replace
 
 SHARED = ("t", "shared")
@@ -61,6 +61,18 @@ async def send(path: Path, name: str, times: str) -> None:
     await broker.close()
 
 
+async def hold(path: Path) -> None:
+    """Receive a message and keep it until killed."""
+    broker = SqliteBroker(path)
+    await broker.open()
+    (held,) = await broker.receive(ORCHESTRATION_QUEUE, 1, 10_000)
+    sys.stdout.write(f"{held.message_id}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
 if __name__ == "__main__":
     mode, file, *arguments = sys.argv[1:]
-    asyncio.run({"count": count, "write": write, "send": send}[mode](Path(file), *arguments))
+    asyncio.run(
+        {"count": count, "write": write, "send": send, "hold": hold}[mode](Path(file), *arguments)
+    )

@@ -172,3 +172,20 @@ async def test_values_with_quotes_and_wildcards_are_only_values(store: DocumentS
         for field in ("s", "type"):
             assert await ids(store, Query(where=(Where(field, "=", value),))) == ["d"]
             assert await ids(store, Query(where=(Where(field, "=", value + "x"),))) == []
+
+
+@pytest.mark.parametrize("value", ["north", 7, True])
+@pytest.mark.parametrize("field", ["tag:env", "tag:app.kubernetes.io", "tag:_", "tag:0", "tag:-"])
+async def test_properties_are_named_by_their_whole_name(
+    store: DocumentStore, field: str, value: str | int | bool
+) -> None:
+    """Tags are properties `tag:NAME`; a dot or a colon in a name is no path into the document."""
+    await fill(
+        store,
+        doc("e", "flat", **{field: value}),
+        doc(
+            "e", "nested", **{"tag": {"env": value}, "tag:app": {"kubernetes": {"io-name": value}}}
+        ),
+    )
+    where = (Where(field, "=", value), Where(field, ">=", value))
+    assert await ids(store, Query(where=where)) == ["flat"]

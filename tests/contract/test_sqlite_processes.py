@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from contract_support import message
 
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
-from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE
+from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, QUEUES
 
 WORKER = Path(__file__).with_name("sqlite_worker.py")
 PROCESSES = 3
@@ -121,4 +122,51 @@ async def test_a_waiting_receiver_notices_messages_of_other_processes(tmp_path: 
         await broker.complete_many(messages)
     await finishing
     assert sorted(seen) == sorted(f"p{process}:{n}" for process in range(2) for n in range(20))
+    await broker.close()
+
+
+async def test_messages_of_a_killed_process_come_again_when_the_next_one_opens(
+    tmp_path: Path,
+) -> None:
+    """Their locks would last for minutes. What living processes hold is left alone."""
+    path = tmp_path / "broker.db"
+    broker, next_one = SqliteBroker(path), SqliteBroker(path)
+    await broker.open()
+    await broker.send([message("ours"), message("theirs")])
+    (ours,) = await broker.receive(ORCHESTRATION_QUEUE, 1, 0)
+    process = await start("hold", path)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"theirs\n"
+    await next_one.open()
+    assert (await broker.counts(ORCHESTRATION_QUEUE)).locked == 2
+    await next_one.close()
+    process.kill()
+    await process.wait()
+    await next_one.open()
+    (theirs,) = await broker.receive(ORCHESTRATION_QUEUE, 2, 10_000)
+    assert (theirs.message_id, theirs.delivery_count) == ("theirs", 2)
+    await broker.complete_many([ours, theirs])
+    await next_one.close()
+    await broker.close()
+
+
+async def test_a_last_delivery_that_died_becomes_a_dead_letter(tmp_path: Path) -> None:
+    """A message that kills its process must not do so for ever."""
+    path = tmp_path / "broker.db"
+    limit = QUEUES[ORCHESTRATION_QUEUE].max_delivery_count
+    broker = SqliteBroker(path)
+    await broker.open()
+    await broker.send([message("poison")])
+    for _ in range(limit - 1):
+        (poison,) = await broker.receive(ORCHESTRATION_QUEUE, 1, 0)
+        await broker.abandon(poison)
+    await broker.close()
+    process = await start("hold", path)
+    assert process.stdout is not None
+    await process.stdout.readline()
+    process.kill()
+    await process.wait()
+    await broker.open()
+    assert await broker.receive(ORCHESTRATION_QUEUE, 1, 0) == []
+    assert (await broker.counts(ORCHESTRATION_QUEUE)).dead == 1
     await broker.close()

@@ -14,7 +14,7 @@ from orchestrator.adapters.document_rules import container_spec
 from orchestrator.adapters.local.sqlite_query import compile_query
 from orchestrator.adapters.local.sqlite_schema import statements
 from orchestrator.adapters.local.sqlite_store import PURGE_EVERY_MS, SqliteStore
-from orchestrator.domain.topology import EXECUTIONS, ContainerSpec
+from orchestrator.domain.topology import EXECUTIONS, VISIBILITY, ContainerSpec
 from orchestrator.ports import BadCursor, Create, NotFound, Query, Unavailable, Where
 
 E1 = (TENANT, "e1")
@@ -91,6 +91,47 @@ async def test_hot_queries_search_an_index_and_sort_nothing(
     assert "SCAN" not in found
     assert "B-TREE" not in found
     await store.query(EXECUTIONS, query)
+
+
+LISTED = (Where("type", "=", "execution"), Where("tenantId", "=", "t"))
+LISTS: dict[str, tuple[tuple[Where, ...], str]] = {
+    "all": ((), "created"),
+    "since": ((Where("createdAt", ">=", 5), Where("createdAt", "<", 9)), "created"),
+    "status": ((Where("status", "=", "FAILED"),), "by_status"),
+    "workflow": ((Where("workflow", "=", "orders"),), "by_workflow"),
+    "owner": ((Where("startedBy", "=", "ada"),), "by_startedBy"),
+    "parent": ((Where("parent", "=", "e1"),), "by_parent"),
+    "idempotency key": ((Where("key", "=", "k"),), "by_key"),
+    "the most selective": (
+        (Where("status", "=", "FAILED"), Where("createdAt", ">=", 5), Where("parent", "=", "e1")),
+        "by_parent",
+    ),
+    "tag": ((Where("tag:env", "=", "prod"),), "created"),
+    "id prefix": ((Where("id", ">=", "0a"), Where("id", "<", "0a~")), "created"),
+}
+
+
+@pytest.mark.parametrize("after", [None, (7, "e7")])
+@pytest.mark.parametrize("name", LISTS)
+async def test_lists_of_executions_search_an_index_and_sort_nothing(
+    store: SqliteStore, path: Path, name: str, after: tuple[int, str] | None
+) -> None:
+    """Neither what does not match the filter nor what other tenants have is read for a page."""
+    where, index = LISTS[name]
+    query = Query(
+        partition=("t",),
+        where=(*LISTED, *where),
+        order_by="createdAt",
+        descending=True,
+        after=after,
+    )
+    found = plan(path, *compile_query(container_spec(VISIBILITY), query, 0))
+    assert f"SEARCH docs_visibility USING INDEX docs_visibility_{index} (tenant_id=?" in found
+    assert "SCAN" not in found
+    assert "B-TREE" not in found
+    if index.startswith("by_"):
+        assert "<expr>=?" in found
+    await store.query(VISIBILITY, query)
 
 
 async def test_prefixes_of_other_keys_than_tenants_are_exact_and_use_an_index(

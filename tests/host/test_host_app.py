@@ -14,7 +14,7 @@ from azure.functions.servicebus import ServiceBusMessage
 from azure.functions.timer import TimerRequest
 
 from orchestrator.domain import topology
-from orchestrator.engine import execute, orchestrate, relay, sweep
+from orchestrator.engine import execute, orchestrate, project, relay, sweep
 from orchestrator.engine.incoming import Incoming
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -100,9 +100,10 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         "orchestration",
         "tasks_standard",
         "relay",
+        "project_visibility",
         "sweeper",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 4
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 5
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -131,6 +132,9 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
     assert found["tasks_standard"].binding == QueueBinding(queue="tasks-standard", many=False)
     assert found["relay"].binding == FeedBinding(
         container="executions", lease_container="leases", lease_id="relay.executions"
+    )
+    assert found["project_visibility"].binding == FeedBinding(
+        container="executions", lease_container="leases", lease_id="visibility.executions"
     )
     sweeper = found["sweeper"].binding
     assert isinstance(sweeper, TimerBinding)
@@ -226,6 +230,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
     monkeypatch.setattr(orchestrate, "handle", spy("orchestrate"))
     monkeypatch.setattr(execute, "handle", spy("execute"))
     monkeypatch.setattr(relay, "relay_documents", spy("relay"))
+    monkeypatch.setattr(project, "project_documents", spy("project"))
     monkeypatch.setattr(sweep, "sweep", spy("sweep"))
     return made
 
@@ -272,6 +277,12 @@ async def test_feed_and_timer_triggers_call_their_use_cases(calls: list[Any]) ->
     engine = object()
     documents = func.DocumentList([func.Document.from_dict({"id": "a", "type": "outbox"})])
     await user_function("relay", engine)(documents=documents)
+    await user_function("project_visibility", engine)(documents=documents)
     await user_function("sweeper", engine)(timer=TimerRequest())
-    assert [(name, bound) for name, bound, _ in calls] == [("relay", engine), ("sweep", engine)]
-    assert [dict(document) for document in calls[0][2]] == [{"id": "a", "type": "outbox"}]
+    assert [(name, bound) for name, bound, _ in calls] == [
+        ("relay", engine),
+        ("project", engine),
+        ("sweep", engine),
+    ]
+    for _, _, given in calls[:2]:
+        assert [dict(document) for document in given] == [{"id": "a", "type": "outbox"}]

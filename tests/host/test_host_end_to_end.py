@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,6 +71,34 @@ async def test_a_workflow_runs_through_the_triggers_and_is_there_after_a_restart
         await host.run_until_idle()
         assert (await client.get(path)).json() == seen
         assert (await client.get(f"{path}/verify")).json()["ok"]
+
+
+async def test_lists_follow_the_executions_and_are_kept(tmp_path: Path) -> None:
+    """`project_visibility` has its own place in the feed, beside the relay's."""
+
+    async def listed(client: httpx.AsyncClient, query: str) -> list[str]:
+        page = (await client.get(f"/v1/executions?{query}")).json()
+        return [item["id"] for item in page["items"]]
+
+    async with running(tmp_path) as (host, client):
+        await client.post("/v1/workflows", json=DEFINITION)
+        starting = [
+            client.post("/v1/workflows/squares/start", json={"tags": {"n": str(n % 2)}})
+            for n in range(6)
+        ]
+        started = [answer.json()["id"] for answer in await asyncio.gather(*starting)]
+        await host.run_until_idle()
+        done = "workflow=squares&status=COMPLETED"
+        while len(await listed(client, done)) < 6:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.01)
+        assert sorted(await listed(client, done)) == sorted(started)
+        odd = await listed(client, "tag=n=1&limit=10")
+        assert len(odd) == 3
+        (page,) = [(await client.get("/v1/executions?limit=1&search=" + odd[0])).json()]
+        view = (await client.get(f"/v1/executions/{odd[0]}")).json()
+        assert page["items"] == [{name: view[name] for name in page["items"][0]}]
+    async with running(tmp_path) as (_, client):
+        assert await listed(client, "tag=n=1&limit=10") == odd
 
 
 async def test_unknown_paths_and_encoded_slashes_are_answered_by_the_app(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from azure.functions.timer import TimerRequest
 from host_fakes import FakeClock, FakeStore, local_host, settle
 
+from orchestrator.local.host.feed_listener import BUSY_DOCUMENTS, BUSY_MS
 from orchestrator.local.host.host import FEED, TIMER, WORKER_ROLES
 from orchestrator.ports import BadCursor, Unavailable
 
@@ -75,6 +76,58 @@ async def test_full_pages_follow_each_other_without_waiting() -> None:
     await settle()
     await host.stop()
     assert ids(seen) == [["0", "1"], ["2", "3"], ["4"]]
+
+
+async def test_a_busy_feed_is_looked_at_less_often() -> None:
+    """An execution that changes all the time is shown once a second, not at every look."""
+    clock, store, seen = FakeClock(START), FakeStore(), []
+    app = feed_app(seen, [])
+    host = local_host(
+        app, store=store, clock=clock, roles=frozenset({FEED}), feed_page=150, feed_poll_ms=250
+    )
+    store.log = [{"id": "a"}]
+    await host.start()
+    await settle()
+    store.log += [{"id": str(n)} for n in range(BUSY_DOCUMENTS)]
+    await clock.advance(250)
+    assert [len(page) for page in ids(seen)] == [1, 150, BUSY_DOCUMENTS - 150]
+    store.log += [{"id": "b"}]
+    await clock.advance(BUSY_MS - 1)
+    assert len(seen) == 3
+    await clock.advance(1)
+    assert ids(seen)[3:] == [["b"]]
+    store.log += [{"id": "c"}]
+    await clock.advance(250)
+    await host.stop()
+    assert ids(seen)[4:] == [["c"]]
+
+
+async def test_two_functions_on_one_feed_have_a_place_each() -> None:
+    """The relay and the projection: a batch that fails in one comes to the other all the same."""
+    clock, store, seen = FakeClock(START), FakeStore(), []
+    store.log = [{"id": "a"}]
+    app, failing = feed_app(seen, []), []
+
+    @app.cosmos_db_trigger(
+        arg_name="documents",
+        connection="Cosmos",
+        database_name="db",
+        container_name="executions",
+        lease_container_prefix="visibility",
+    )
+    async def other(documents: func.DocumentList) -> None:
+        failing.append(documents)
+        raise RuntimeError("always")
+
+    store.leases["visibility.executions"] = {"id": "visibility.executions", "cursor": "1"}
+    host = local_host(app, store=store, clock=clock, roles=frozenset({FEED}))
+    await host.start()
+    await settle()
+    store.log += [{"id": "b"}]
+    await clock.advance(1000)
+    await host.stop()
+    assert (ids(seen), ids(failing)) == ([["a"], ["b"]], [["b"]])
+    assert {lease["cursor"] for lease in store.leases.values()} == {"2"}
 
 
 async def test_documents_are_real_and_carry_their_etag() -> None:

@@ -5,8 +5,8 @@ changed and the mutant must be written anew: it says so instead of quietly chang
 """
 
 from __future__ import annotations
-
 import __future__
+
 import inspect
 import textwrap
 from dataclasses import dataclass
@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "torn reads decided on",
         aggregate,
-        "_chunks",
-        "            raise Torn\n    return",
-        "            pass\n    return",
+        "_check_counts",
+        "    if counted != told:\n",
+        "    if counted == told == ():\n",
     ),
 )

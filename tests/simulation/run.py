@@ -20,7 +20,7 @@ from tests.simulation.loop import Stuck, SimLoop
 from tests.simulation.operators import operator
 from tests.simulation.profile import CALM, Profile, draw
 from tests.simulation.watch import ENDED
-from tests.simulation.world import TENANT, QUEUES, Submission, World
+from tests.simulation.world import QUEUES, TENANT, Submission, World
 
 END_WITHIN_S = 3_600
 """After faults have stopped: twice the longest silence of the sweeper (15 min), and the time that

@@ -5,13 +5,14 @@
 Settings come from the environment. HTTP and change feed are served by the embedded host, which gets
 the Cosmos store; the queues by `BusListener`. Timers tick every second, so that a test need not
 wait for a quarter of a minute. Prints its address when ready; stops cleanly on SIGTERM. With
-`--hang-after` every activity call after the first N never ends.
+`--hang-after` every activity call after the first N never ends; each is printed as a line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -52,8 +53,12 @@ class Hanging:
     def stuck(self) -> int:
         return self._runner.stuck()
 
+    async def close(self) -> None:
+        await self._runner.close()
+
     async def run(self, call: ActivityCall) -> Any:
         if self._left <= 0:
+            _say(json.dumps([call.execution, call.task, call.item]))
             await asyncio.Event().wait()
         self._left -= 1
         return await self._runner.run(call)
@@ -95,8 +100,7 @@ async def main(hang_after: int | None) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     try:
         await host.start()
-        sys.stdout.write(host.url + "\n")
-        sys.stdout.flush()
+        _say(host.url)
         await stopping.wait()
         await asyncio.gather(*running)
     finally:
@@ -108,6 +112,11 @@ async def _tick(timer: Invoker, stopping: asyncio.Event) -> None:
     while not stopping.is_set():
         await asyncio.sleep(TICK_S)
         await timer(TimerRequest(past_due=False, schedule_status={}, schedule={}))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 class Unused:

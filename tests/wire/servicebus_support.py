@@ -8,6 +8,7 @@ the same message ids again and again).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 
@@ -80,7 +81,6 @@ class ServiceBusPair(ServiceBusReceiverAdapter):
 
     async def close(self) -> None:
         """Both halves, and the broker if it is ours."""
-        await self.transport.close()
-        await super().close()
+        await asyncio.gather(self.transport.close(), super().close())
         if self.broker is not None:
             self.broker.stop()

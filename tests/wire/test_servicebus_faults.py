@@ -222,7 +222,7 @@ async def test_a_broker_that_never_says_a_word_ends_with_the_time_limit(
     transport = ServiceBusTransport.from_connection_string(
         text + "UseDevelopmentEmulator=true;",
         clock=pair.clock,
-        limits=Limits(open=0.05, close=0.05),
+        limits=Limits(open=0.3, close=0.05),
     )
     with pytest.raises(TransportError):
         await transport.send([out("a")])

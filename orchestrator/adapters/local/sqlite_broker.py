@@ -63,7 +63,9 @@ class SqliteBroker:
         self._closed = True
 
     async def open(self) -> None:
-        """Create or open the file. Raises `TransportError`."""
+        """Create or open the file, and give back what dead processes had locked in it: a worker
+        that was killed and started again would wait minutes for its own locks to end. Raises
+        `TransportError`."""
         self._loop = asyncio.get_running_loop()
         self._writer = GroupWriter(
             Hooks(
@@ -80,6 +82,8 @@ class SqliteBroker:
         except (sqlite3.Error, OSError) as error:
             raise self._file.failed(error) from error
         self._closed = False
+        with contextlib.suppress(TransportError):  # a damaged file is replaced when it is used
+            await self._submit(lambda db: sql.give_back_of_dead(db, self._now()))
 
     async def close(self) -> None:
         """Finish what was submitted, wake all receivers (they get nothing), release the file."""

@@ -3,7 +3,8 @@
     messages   seq           sequence number and order of arrival
                available_at  epoch ms from which it may be delivered: arrival, due time, or the end
                              of the present lock. So an expired lock needs nobody to clean up
-               token         of the delivery that holds (or held) the lock; NULL: not delivered
+               token         of the delivery that holds (or held) the lock, its last `PID_BITS`
+                             the process that it was made to; NULL: not delivered
                deliveries    begun so far
                bury_at       when it becomes a dead letter if nothing else happens: the end of its
                              last permitted lock, or its expiry; mostly NULL
@@ -31,6 +32,10 @@ CREATE TABLE IF NOT EXISTS seen (
   gen INTEGER NOT NULL, queue TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL,
   PRIMARY KEY (gen, queue, id)) WITHOUT ROWID
 """
+
+PID_BITS: Final = 22
+"""Process ids are below 2**22 on Linux (and far below on other systems)."""
+_PID: Final = f"(token & {2**PID_BITS - 1})"
 
 SEQ: Final = "SELECT max(seq) FROM messages"
 SEEN: Final = "SELECT id FROM seen WHERE gen IN (?, ?) AND queue = ? AND until > ? AND id IN ({})"
@@ -70,6 +75,14 @@ ABANDON: Final = (
     # Back to its old place in front. A last delivery given back is a dead letter at once.
     "UPDATE messages SET available_at = enqueued_at, token = NULL, "
     f"bury_at = CASE WHEN deliveries >= ? THEN 0 ELSE expires_at END {HELD}"
+)
+HOLDERS: Final = (
+    f"SELECT DISTINCT queue, {_PID} FROM messages WHERE token IS NOT NULL AND available_at > ?"
+)
+GIVE_BACK: Final = (  # as ABANDON, of all that one process holds
+    "UPDATE messages SET available_at = enqueued_at, token = NULL, "
+    "bury_at = CASE WHEN deliveries >= ? THEN 0 ELSE expires_at END "
+    f"WHERE queue = ? AND {_PID} = ? AND available_at > ?"
 )
 RELEASE: Final = (
     "UPDATE messages SET available_at = enqueued_at, token = NULL, bury_at = expires_at, "

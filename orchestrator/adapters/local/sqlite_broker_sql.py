@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 import time
@@ -111,7 +112,7 @@ def bury(db: sqlite3.Connection, queue: str, now: int) -> int:
 
 def lock(db: sqlite3.Connection, queue: str, limit: int, now: int) -> list[Received]:
     """Deliver up to `limit` messages."""
-    token = secrets.randbits(62)
+    token = secrets.randbits(62 - schema.PID_BITS) << schema.PID_BITS | os.getpid()
     until = now + QUEUES[source_of(queue)].lock_seconds * 1000
     values = (token, until, max_deliveries(queue), until, until, queue, now, limit)
     rows = db.execute(schema.LOCK + schema.ROW, values).fetchall()
@@ -176,6 +177,28 @@ def renew(db: sqlite3.Connection, message: Received, now: int) -> int:
     until = now + QUEUES[source_of(message.queue)].lock_seconds * 1000
     _settle(db, schema.RENEW, (until, max_deliveries(message.queue), until, until), message, now)
     return until
+
+
+def give_back_of_dead(db: sqlite3.Connection, now: int) -> int:
+    """Give back what processes that are gone had locked; the deliveries count. How many.
+
+    A process that took over a dead one's number hides it: its locks then end by themselves."""
+    count = 0
+    for queue, pid in db.execute(schema.HOLDERS, (now,)).fetchall():
+        if not _lives(pid):
+            values = (max_deliveries(queue), queue, pid, now)
+            count += db.execute(schema.GIVE_BACK, values).rowcount
+    return count
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # asks only
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's process
+        return True
+    return True
 
 
 def _settle(

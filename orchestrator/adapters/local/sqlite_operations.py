@@ -6,7 +6,7 @@ Everything is copied out of the bodies at once: the caller may change them while
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.adapters.document_rules import is_storable_id
 from orchestrator.adapters.local.sqlite_common import primary_code
@@ -31,12 +31,10 @@ Step = tuple[type[Operation], str, tuple[Any, ...], int | None]
 
 def prepare(pk: str, operation: Operation, raw: bytes, now: int) -> Step:
     """`raw`: the body as checked JSON. `ttl` counts from `now`."""
-    if isinstance(operation, Create | Upsert):
-        return type(operation), operation.body["id"], _row(pk, operation.body, raw, now), None
-    match = None if operation.if_match is None else _lsn(operation.if_match)
-    if isinstance(operation, Replace):
-        return Replace, operation.body["id"], _row(pk, operation.body, raw, now), match
-    return Delete, operation.id, (), match
+    if isinstance(operation, Delete):
+        return Delete, operation.id, (), _match(operation.if_match)
+    match = _match(operation.if_match) if isinstance(operation, Replace) else None
+    return type(operation), operation.body["id"], _row(pk, operation.body, raw, now), match
 
 
 def apply(
@@ -90,13 +88,19 @@ def _row(pk: str, body: dict[str, Any], raw: bytes, now: int) -> tuple[Any, ...]
 
 def _scalar(value: Any) -> str | int | float | None:
     """Text and numbers; anything else is not queried through a column."""
-    if isinstance(value, str):
+    if type(value) in _USUAL:
         return value
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if isinstance(value, _SCALAR) and not isinstance(value, bool) else None
 
 
-def _lsn(etag: str) -> int:
-    """-1, which no document has, for a text that is no etag of ours."""
+_USUAL: Final = frozenset({str, int, float, type(None)})
+_SCALAR: Final = (str, int, float)
+
+
+def _match(etag: str | None) -> int | None:
+    """The lsn to match; -1, which no document has, for a text that is no etag of ours."""
+    if etag is None:
+        return None
     return int(etag) if etag.isascii() and etag.isdigit() and len(etag) < 19 else -1
 
 

@@ -4,8 +4,9 @@ Values travel as parameters only; the text depends on the query's shape alone. W
 is said here (`INDEXED BY`) and not left to the planner: without statistics it guesses, and a wrong
 guess reads every document of the file.
 
-Known limit: SQLite's JSON functions end a text at U+0000, so filters on properties without a column
-see only what is before it.
+Known limits: lists by tag or by the beginning of an id walk the tenant's index until the page is
+full (measured: 1.3 and 0.25 µs for each execution passed over). SQLite's JSON functions end a text
+at U+0000, so filters on properties without a column see only what is before it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import re
 from typing import Any, Final
 
 from orchestrator.adapters.document_rules import MAX_INT, check_partition
-from orchestrator.adapters.local.sqlite_schema import ALIVE, COLUMN_OF
+from orchestrator.adapters.local.sqlite_schema import (
+    ALIVE,
+    COLUMN_OF,
+    filter_index,
+    property_sql,
+)
 from orchestrator.domain.topology import ContainerSpec
 from orchestrator.ports import BadDocument, Partition, Query, Where
 
@@ -40,27 +46,29 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
     check_partition(spec, partition, prefix=True)
     whole = len(partition) == len(spec.partition)
     tenant = any(where.field == "tenantId" and where.op == "=" for where in query.where)
-    if whole:
+    by_time = query.order_by == "createdAt"
+    tenant_only = len(partition) == 1 and spec.partition[0] == "tenantId"
+    if whole and not (tenant_only and by_time):
         terms.append("pk = ?")
         values.append(partition_text(partition))
-    elif len(partition) == 1 and spec.partition[0] == "tenantId":
-        # The column and not a range of pk, so that the index by creation time applies.
+    elif tenant_only:
+        # The column and not pk, so that the indexes by creation time apply.
         terms.append("tenant_id = ?")
-        values.append(partition[0])
-        tenant = True
+        values += partition
+        tenant, whole = True, False
     elif partition:
         prefix = partition_text(partition)
         terms.append("pk >= ? AND pk < ?")
         values += [prefix, prefix[:-1] + "\x01"]
     for where in query.where:
-        _add_filter(terms, values, where)
-    order, order_values = _expression(query.order_by)
+        _add_filter(spec, terms, values, where)
+    order, order_values = _expression(spec, query.order_by)
     if query.order_by != "id":
         terms.append(f"{order} IS NOT NULL")
         values += order_values
         if query.order_by not in COLUMN_OF:
             terms.append("json_type(body, ?) IN ('text', 'integer', 'real')")
-            values += order_values
+            values.append(_path(query.order_by))
     if query.after is not None:
         for part in query.after:
             _check_value(part)
@@ -93,15 +101,21 @@ def _index(spec: ContainerSpec, query: Query, *, whole: bool, tenant: bool) -> s
     if query.order_by == "sweepAt":
         return f"INDEXED BY {table}_sweep"
     if query.order_by == "createdAt" and tenant:
+        equal = {where.field for where in query.where if where.op == "="}
+        filters = [field for field in spec.filters if field in equal]
+        if filters and "type" in equal:
+            return f"INDEXED BY {filter_index(spec.name, filters[0])}"
         return f"INDEXED BY {table}_created"
     return ""
 
 
-def _expression(field: str) -> tuple[str, list[Any]]:
+def _expression(spec: ContainerSpec, field: str) -> tuple[str, list[Any]]:
     """The SQL for a body property, and its parameters."""
     column = COLUMN_OF.get(field)
     if column is not None:
         return column, []
+    if field in spec.filters:
+        return property_sql(field), []
     return "json_extract(body, ?)", [_path(field)]
 
 
@@ -121,7 +135,7 @@ def _check_value(value: object) -> None:
         raise BadDocument(f"queries compare with text, 64-bit integers and booleans: {value!r:.80}")
 
 
-def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
+def _add_filter(spec: ContainerSpec, terms: list[str], values: list[Any], where: Where) -> None:
     """As in Cosmos, values of another type never match: SQLite would call every number smaller
     than every text, and true equal to 1."""
     _check_value(where.value)
@@ -134,7 +148,7 @@ def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
         )
         values += [path, path, where.value]
         return
-    expression, parameters = _expression(where.field)
+    expression, parameters = _expression(spec, where.field)
     terms.append(f"{expression} {where.op} ?")
     values += [*parameters, where.value]
     text = isinstance(where.value, str)
@@ -145,4 +159,4 @@ def _add_filter(terms: list[str], values: list[Any], where: Where) -> None:
     else:
         kinds = "= 'text'" if text else "IN ('integer', 'real')"
         terms.append(f"json_type(body, ?) {kinds}")
-        values += parameters
+        values.append(_path(where.field))

@@ -60,6 +60,24 @@ CREATE INDEX IF NOT EXISTS docs_{0}_expiry ON docs_{0} (expires_at)
   WHERE expires_at IS NOT NULL;
 """
 
+# Each property that lists filter by, together with the order of lists.
+_FILTER_INDEX: Final = """
+CREATE INDEX IF NOT EXISTS {index} ON docs_{container}
+  (tenant_id, type, {property}, created_at, id)
+  WHERE created_at IS NOT NULL AND {property} IS NOT NULL
+"""
+
+
+def property_sql(field: str) -> str:
+    """SQL for one of a container's `filters`. A literal path and not a parameter: an index on an
+    expression is used only for the very same expression."""
+    return f"json_extract(body, '$.\"{field}\"')"
+
+
+def filter_index(container: str, field: str) -> str:
+    """Name of the index for lists filtered by `field`, one of the container's `filters`."""
+    return f"docs_{container}_by_{field}"
+
 
 def create_layout(db: sqlite3.Connection) -> str:
     """Create what is missing; returns the file's instance id.
@@ -74,9 +92,14 @@ def create_layout(db: sqlite3.Connection) -> str:
         db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID")
         db.execute("INSERT OR IGNORE INTO meta VALUES ('lsn', 0)")
         db.execute("INSERT OR IGNORE INTO meta VALUES ('instance', ?)", (os.urandom(6).hex(),))
-        for container in CONTAINERS:
+        for container, spec in CONTAINERS.items():
             for statement in _TABLE.format(container).split(";"):
                 db.execute(statement)
+            for field in spec.filters:
+                index, expression = filter_index(container, field), property_sql(field)
+                db.execute(
+                    _FILTER_INDEX.format(container=container, index=index, property=expression)
+                )
         ((instance,),) = db.execute("SELECT value FROM meta WHERE key = 'instance'").fetchall()
         db.execute(f"PRAGMA user_version = {LAYOUT}")
         db.execute("COMMIT")

@@ -14,12 +14,24 @@ import azure.functions as func
 from orchestrator.functions.http_errors import stack
 from orchestrator.local.host.indexing import FeedBinding
 from orchestrator.local.host.invoke import Invoker
-from orchestrator.ports import BadCursor, ChangePage, Clock, DocumentStore, NotFound, StoreError
+from orchestrator.ports import (
+    BadCursor,
+    ChangePage,
+    Clock,
+    Document,
+    DocumentStore,
+    NotFound,
+    StoreError,
+)
 
 logger = logging.getLogger("orchestrator.local.host")
 
 RETRY_MS: Final = 1_000
 """Wait after the store failed."""
+BUSY_DOCUMENTS: Final = 200
+BUSY_MS: Final = 1_000
+"""Wait after a look that found this many documents or more. A busy feed is looked at less often: an
+execution that changed many times meanwhile shows once, and its reader works once."""
 
 
 class FeedListener:
@@ -35,7 +47,8 @@ class FeedListener:
         page: int,
         poll_ms: int,
     ) -> None:
-        """`page`: documents a call at most; `poll_ms`: wait after a page that was not full."""
+        """`page`: documents a call at most; `poll_ms`: wait after a page that was not full,
+        unless the feed is busy."""
         self._page = page
         self._poll_ms = poll_ms
         self.invoker = invoker
@@ -47,10 +60,15 @@ class FeedListener:
 
     async def run(self) -> None:
         """Poll until cancelled; a page that is full is followed by the next one at once."""
+        seen = 0
         while True:
             try:
-                if await self.poll_once() < self._page:
-                    await self._clock.sleep(self._poll_ms)
+                found = await self.poll_once()
+                seen += found
+                if found < self._page:
+                    busy = seen >= BUSY_DOCUMENTS
+                    seen = 0
+                    await self._clock.sleep(max(self._poll_ms, BUSY_MS) if busy else self._poll_ms)
             except StoreError as error:
                 logger.warning(
                     "change feed not read, trying again",
@@ -67,9 +85,7 @@ class FeedListener:
         page = await self._read()
         if not page.documents:
             return 0
-        documents = func.DocumentList(
-            func.Document.from_dict({**doc.body, "_etag": doc.etag}) for doc in page.documents
-        )
+        documents = func.DocumentList([_document(doc) for doc in page.documents])
         name = self.invoker.function.name
         try:
             await self.invoker(documents)
@@ -112,3 +128,11 @@ class FeedListener:
             (binding.lease_id,),
             {"id": binding.lease_id, "type": "changeFeedLease", "cursor": cursor},
         )
+
+
+def _document(doc: Document) -> func.Document:
+    """As the trigger hands it over. Set as a whole: `from_dict` copies key by key, for everything
+    that is ever written."""
+    result = func.Document()
+    result.data = {**doc.body, "_etag": doc.etag}
+    return result

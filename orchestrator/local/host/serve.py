@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -66,7 +67,15 @@ async def serve(
         sock.close()
         await provider.close()
         raise
+    spare_the_collector()
     return await run(host, on_ready=on_ready, stop=stop, signals=signals)
+
+
+def spare_the_collector() -> None:
+    """Keep what start-up made, and what lives as long as the process, out of all later garbage
+    collections: a full one walks all of it, some 50 ms in which no message moves (Python 3.11)."""
+    gc.collect()
+    gc.freeze()
 
 
 async def run(

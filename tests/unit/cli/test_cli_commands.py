@@ -177,6 +177,21 @@ def test_list_filters_and_pages_up_to_the_limit(api: FakeApi, weft: Weft) -> Non
     assert second.query == {**filters, "limit": "50", "cursor": "c1"}
 
 
+def test_list_passes_on_every_filter(api: FakeApi, weft: Weft) -> None:
+    api.on("GET", "/v1/executions", shapes.page())
+    by = ("--owner", "ada", "--parent", "e1", "--search", "order 7/é")
+    when = ("--after", "2026-01-01T00:00:00+01:00", "--before", "2026-02-01T00:00:00Z")
+    assert weft("list", *by, *when).exit_code == 0
+    assert api.last("GET").query == {
+        "owner": "ada",
+        "parent": "e1",
+        "search": "order 7/é",
+        "createdAfter": "2026-01-01T00:00:00+01:00",
+        "createdBefore": "2026-02-01T00:00:00Z",
+        "limit": "20",
+    }
+
+
 def test_list_says_when_there_is_more_or_nothing(api: FakeApi, weft: Weft) -> None:
     api.on("GET", "/v1/executions", shapes.page(shapes.execution(), cursor="c"))
     assert "more than 1" in weft("list", "--limit", "1").stdout

@@ -25,6 +25,7 @@ from orchestrator.ports import (
 )
 from tests.support.definitions import flow, retry, task
 from tests.support.faults import FaultyStore, times, touching
+from tests.support.lists import catch_up
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
@@ -217,7 +218,12 @@ async def test_listing_never_shows_another_tenants_rows_even_if_the_adapter_does
         async def query(self, container: str, query: Query) -> list[Document]:
             found = await self._store.query(container, query)
             if query.partition == ("t",) and query.order_by == "createdAt":
-                foreign = Query(where=(Where("type", "=", "execution"),))
+                foreign = Query(
+                    where=(Where("type", "=", "execution"),),
+                    order_by="createdAt",
+                    descending=True,
+                    limit=query.limit,
+                )
                 found = await self._store.query(container, foreign)
             return found
 
@@ -227,6 +233,7 @@ async def test_listing_never_shows_another_tenants_rows_even_if_the_adapter_does
     for tenant in ("t", "t2", "t_x"):
         await catalog.publish(world.engine, tenant, flow(a=task("noop")))
         await submit.start(world.engine, tenant, "flow", None)
+    await catch_up(world)
     items, _ = await inspect.executions(world.engine, "t", ExecutionFilter(), limit=100, after=None)
     assert len(items) == 1
     assert world.engine.metrics.value("weft_foreign_rows_total") == 2

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.domain import cel_program
 from orchestrator.domain.cel_functions import UnusableError, implementations
+from orchestrator.domain.cel_scan import KEYWORDS
 from orchestrator.domain.expressions import Expression, ExpressionError, Scope
 
 INPUT: dict[str, Any] = {
@@ -304,8 +305,8 @@ def test_the_native_path_gives_what_cel_gives(data: st.DataObject) -> None:
     value = data.draw(jsons())
     source = "input"
     for key in data.draw(paths_into(value)):
-        plain = isinstance(key, str) and key.isidentifier() and key.isascii() and key != "true"
-        if plain and data.draw(st.booleans()):
+        plain = isinstance(key, str) and key.isidentifier() and key.isascii()
+        if plain and key not in KEYWORDS and data.draw(st.booleans()):
             source += f".{key}"
         else:
             source += f"[{_literal(key)}]"

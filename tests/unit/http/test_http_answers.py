@@ -163,7 +163,8 @@ async def test_filters_reach_the_use_case(client: Client, use_cases: UseCases) -
     got = await client(
         "GET",
         "/v1/executions?status=RUNNING&workflow=hello&tag=a=b=c&limit=200"
-        "&createdAfter=2026-01-01T01:00:00.123%2B01:00&createdBefore=2026-01-02T00:00:00Z",
+        "&createdAfter=2026-01-01T01:00:00.123%2B01:00&createdBefore=2026-01-02T00:00:00Z"
+        "&owner=Ada%20L.%20%3Ca@b%3E&parent=e-0&search=order%207/8%20%C3%A9",
     )
     assert got.status == 200
     assert got.json()["nextCursor"] is None
@@ -173,6 +174,7 @@ async def test_filters_reach_the_use_case(client: Client, use_cases: UseCases) -
     assert wanted.status is ExecutionStatus.RUNNING
     assert (wanted.workflow, wanted.tag) == ("hello", ("a", "b=c"))
     assert (wanted.created_after, wanted.created_before) == (1_767_225_600_123, 1_767_312_000_000)
+    assert (wanted.owner, wanted.parent, wanted.search) == ("Ada L. <a@b>", "e-0", "order 7/8 é")
     assert more == {"limit": 200, "after": None}
 
 

@@ -205,6 +205,16 @@ async def test_unknown_query_parameter_is_400_with_the_nearest_name(client: Clie
         "createdAfter=2026-01-01T00:00:00",
         "createdBefore=2026-01-01T00:00:00+01:00",  # the plus arrives as a space
         "workflow=a/b",
+        "parent=a/b",
+        "parent=",
+        "owner=",
+        "owner=a%0Ab",
+        "owner=" + "x" * 256,
+        "search=",
+        "search=%00",
+        "search=a%E2%80%AEb",
+        "search=" + "x" * 256,
+        "tag=" + "x" * 65 + "=1",
     ],
 )
 async def test_bad_filter_is_400(client: Client, query: str) -> None:

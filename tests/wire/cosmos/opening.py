@@ -10,13 +10,12 @@ elsewhere, set
     pytest tests/contract -k cosmos
 
 Each folder of a test then becomes a database `weft-contract-…`, created with the containers of
-`cosmos_containers` and deleted when the process ends; 400 RU/s are enough, an account with the
+`cosmos_containers` and deleted when the session ends; 400 RU/s are enough, an account with the
 "free tier" will do. Tests that move the clock (time to live) are skipped there.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 from collections.abc import AsyncIterator
@@ -33,16 +32,17 @@ from azure.identity.aio import DefaultAzureCredential
 
 from orchestrator.adapters.azure.cosmos_containers import definition, definitions
 from orchestrator.adapters.azure.cosmos_store import CosmosStore
-from orchestrator.domain.topology import CATALOG, CONTAINERS, CONTROL, EXECUTIONS
+from orchestrator.domain.topology import CATALOG, CONTAINERS, CONTROL, EXECUTIONS, VISIBILITY
 from tests.wire.cosmos.server import CosmosServer
 from tests.wire.cosmos.state import Account
 
 DATABASE = "weft"
 KEY = "a2V5"  # the server checks no signatures; the SDK wants base64
 
-_USED = (EXECUTIONS, CATALOG, CONTROL)
+_USED = (EXECUTIONS, CATALOG, CONTROL, VISIBILITY)
 _NAMES = ("tag:region", "tag:app.kubernetes.io-name", "a.b", "é ü", "x') OR ('1' = '1", "$", "[0]")
-_ORDERED = {EXECUTIONS: ("n", *_NAMES), CATALOG: ("n",)}
+_TAGS = ("tag:env", "tag:app.kubernetes.io", "tag:_", "tag:0", "tag:-")
+_ORDERED = {EXECUTIONS: ("n", *_NAMES, *_TAGS), CATALOG: ("n",)}
 """What the suite orders by, beside our own."""
 _last: dict[Path, Account] = {}  # the data of the test that runs
 _databases: set[str] = set()  # to delete from a real account
@@ -97,8 +97,6 @@ async def _real_store(endpoint: str, folder: Path, clock: Any) -> AsyncIterator[
     credential = _credential()
     try:
         if database not in _databases:
-            if not _databases:
-                atexit.register(_delete_databases, endpoint)
             _databases.add(database)
             await _provision(endpoint, credential, database)
         store = CosmosStore(endpoint, database, credential)
@@ -130,9 +128,11 @@ async def _provision(endpoint: str, credential: Any, database: str) -> None:
             )
 
 
-def _delete_databases(endpoint: str) -> None:
-    """At the end of the process, when no event loop runs any more."""
+def delete_databases() -> None:
+    """What the suite created on a real account; called when the test session ends."""
+    if not _databases:
+        return
     credential = os.environ.get("WEFT_TEST_COSMOS_KEY") or azure.identity.DefaultAzureCredential()
-    with azure.cosmos.CosmosClient(endpoint, credential) as client:
-        for database in _databases:
-            client.delete_database(database)
+    with azure.cosmos.CosmosClient(os.environ["WEFT_TEST_COSMOS_ENDPOINT"], credential) as client:
+        while _databases:
+            client.delete_database(_databases.pop())

@@ -1,0 +1,103 @@
+"""An execution's state, thawed: what `evolve` changes in place and freezes again.
+
+A commit of many events would copy the packed statuses once per event; here they are copied once.
+Only `evolve` changes it, through `move` and `move_items`, which ask the transition table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
+from orchestrator.domain.status import STATUS_OF_CODE, Code, ExecutionStatus
+from orchestrator.domain.transitions import ITEM, IllegalTransition, TaskOperation, codes_from
+
+ITEM_FROM: Final = {operation: codes_from(ITEM, operation) for operation in TaskOperation}
+"""Per operation, the codes of an item from which it is allowed."""
+
+
+class WorkingState:
+    """An execution's state while events are applied to it. Fields as in `ExecutionState`; `codes`
+    is its `tasks`. Read freely; change only by `apply`."""
+
+    __slots__ = (
+        "accepted_at",
+        "codes",
+        "deadline_at",
+        "ended_at",
+        "failure",
+        "maps",
+        "output",
+        "seq",
+        "started_at",
+        "status",
+        "waits",
+    )
+
+    def __init__(self, state: ExecutionState) -> None:
+        self.status: ExecutionStatus = state.status
+        self.codes: bytearray = bytearray(state.tasks)
+        self.maps: dict[int, MapState] = dict(state.maps)
+        self.waits: dict[int, int] = dict(state.waits)
+        self.failure: FailureRecord | None = state.failure
+        self.output: Payload | None = state.output
+        self.accepted_at: int = state.accepted_at
+        self.started_at: int | None = state.started_at
+        self.ended_at: int | None = state.ended_at
+        self.deadline_at: int | None = state.deadline_at
+        self.seq: int = state.seq
+
+    def freeze(self) -> ExecutionState:
+        """The state so far; the fold may go on."""
+        return ExecutionState(
+            status=self.status,
+            tasks=bytes(self.codes),
+            maps=dict(self.maps),
+            waits=dict(self.waits),
+            failure=self.failure,
+            output=self.output,
+            accepted_at=self.accepted_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            deadline_at=self.deadline_at,
+            seq=self.seq,
+        )
+
+    def unsettled(self) -> int:
+        """Number of tasks that may still move by themselves."""
+        count = self.codes.count
+        return count(Code.PENDING) + count(Code.QUEUED) + count(Code.WAITING)
+
+    def move(self, task: int, code: int, allowed: frozenset[int], operation: TaskOperation) -> int:
+        """Set a task's code if the table allows it; the code before. Raises
+        `IllegalTransition`."""
+        before = self.codes[task] if 0 <= task < len(self.codes) else 0
+        if before not in allowed:
+            status = STATUS_OF_CODE[before].value if before else "nowhere"
+            raise IllegalTransition(operation, status, f"task {task}")
+        self.codes[task] = code
+        return before
+
+    def move_items(
+        self, task: int, items: Iterable[int], code: int, operation: TaskOperation
+    ) -> MapState:
+        """The map's state with these items at `code`. Raises `IllegalTransition`."""
+        state = self.waiting_map(task, operation)
+        codes, allowed = bytearray(state.items), ITEM_FROM[operation]
+        for item in items:
+            before = codes[item] if 0 <= item < len(codes) else 0
+            if before not in allowed:
+                status = STATUS_OF_CODE[before].value if before else "nowhere"
+                raise IllegalTransition(operation, status, f"task {task} item {item}")
+            codes[item] = code
+        return replace(state, items=bytes(codes))
+
+    def waiting_map(self, task: int, operation: TaskOperation) -> MapState:
+        """The state of a map that waits for its items. Raises `IllegalTransition`."""
+        state = self.maps.get(task)
+        if state is None or self.codes[task] != Code.WAITING:
+            raise IllegalTransition(operation, "a task that is no waiting map", f"task {task}")
+        return state
