@@ -6,6 +6,8 @@ Whatever goes wrong inside becomes a `Failure`: an attempt has no other way to e
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from dataclasses import dataclass
 
 from orchestrator.domain import jsonvalues
@@ -29,6 +31,8 @@ from orchestrator.ports import (
     SecretNotFound,
     StoreError,
 )
+
+log = logging.getLogger(__name__)
 
 HTTP_ACTIVITY = "weft.http"
 TRANSFORM_ACTIVITY = "weft.transform"
@@ -80,6 +84,16 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
         return _failed("SECRET_NOT_FOUND", str(error), retryable=False)
     except (StoreError, PayloadNotFound, ItemMissing, OSError) as error:
         return _failed(type(error).__name__, f"the platform could not run it: {error}")
+    except Exception as error:
+        # A fault of ours or of an adapter. Raised to the host, it would cost a whole lease. Its
+        # text may hold anything, also a secret, so only the place is told.
+        log.error(
+            "attempt could not be run: %s\n%s",
+            type(error).__name__,
+            "".join(traceback.format_tb(error.__traceback__)),
+            extra={"action": "attempt.fault", "execution": claim.aggregate.execution},
+        )
+        return _failed(type(error).__name__, "the platform could not run it")
 
 
 def _failed(type: str, message: str, *, retryable: bool = True) -> Outcome:

@@ -234,6 +234,9 @@ async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workf
     doc = await _read(engine, tenant, _version_id(name, number))
     if doc is None:
         raise NotFoundError(f"workflow {name!r} has no version {number}", code="VERSION_NOT_FOUND")
+    cached = engine.definitions.get(key)
+    if cached is not None:  # others waited for the same read: compiling is the long part
+        return cached
     result = load_workflow(jsonvalues.loads(doc.body["definition"]))
     engine.definitions.put(key, result, BYTES_PER_TASK * len(result.tasks))
     return result

@@ -5,7 +5,7 @@
     lease valid            -> somebody works on it, settle
     lease expired          -> that worker died: count its attempt as LEASE_EXPIRED, take over
     retry due              -> next attempt
-    retry not yet due      -> early duplicate, settle: its own message will come
+    retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
 Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
 several sweepers that see one dead worker count one attempt.
@@ -34,6 +34,7 @@ from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
+from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
 
@@ -83,11 +84,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a message needs no work now. `stale`: look again soon, the store may lag behind. `over`:
-    the execution has settled this task without its worker."""
+    """Why a message needs no work now. `again_ms`: look again after that, the store may lag behind
+    or the broker's clock may be ahead of ours; None: never, the message is settled. `over`: the
+    execution has settled this task without its worker."""
 
     reason: str
-    stale: bool = False
+    again_ms: int | None = None
     over: bool = False
 
 
@@ -114,7 +116,7 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     )
     execution, existing = found.get(partition[1]), found.get(id)
     if execution is None:
-        return Refusal("unknownExecution", stale=True)
+        return Refusal("unknownExecution", again_ms=STALE_READ_MS)
     aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
     position = aggregate.workflow.index.get(message.task)
     if position is None:
@@ -138,7 +140,8 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
         if ended := _take_over(aggregate, spec, doc, existing and existing.etag, now):
             return ended
     elif doc is not None and not giving_back and doc["dueAt"] > now:
-        return Refusal("notDue")
+        early = doc["dueAt"] - now
+        return Refusal("notDue", again_ms=early if early <= CLOCK_SKEW_MS else None)
     if giving_back:
         doc = _cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
@@ -237,7 +240,8 @@ def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal 
     if code == wanted:
         return None
     # Dispatched by a commit that this replica has not seen yet; never final the other way round.
-    return Refusal("notDispatched", stale=code == Code.PENDING, over=code in SETTLED_CODES)
+    again_ms = STALE_READ_MS if code == Code.PENDING else None
+    return Refusal("notDispatched", again_ms=again_ms, over=code in SETTLED_CODES)
 
 
 def _left_open(doc: dict[str, Any], now: int) -> bool:

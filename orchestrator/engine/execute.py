@@ -66,12 +66,12 @@ async def _work(
     match claim:
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
-            if claim.stale:
+            if claim.again_ms is not None:
                 await handback.send(
                     engine,
                     [message],
                     [incoming],
-                    delay_ms=handback.STALE_READ_MS,
+                    delay_ms=claim.again_ms,
                     max_hops=handback.MAX_STALE_HOPS,
                 )
         case Ended():

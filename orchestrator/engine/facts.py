@@ -30,7 +30,9 @@ _OUTCOME = {
     TaskStatus.CANCELLED.value: "cancelled",
 }
 """Final states of a task document -> outcome for `decide`."""
-_NO_RESULT = frozenset({Code.PENDING, Code.SKIPPED_UPSTREAM, Code.SKIPPED_CONDITION})
+_NO_RESULT = frozenset(
+    {Code.PENDING, Code.SKIPPED_UPSTREAM, Code.SKIPPED_CONDITION, Code.CANCELLED}
+)
 
 
 async def inputs_of(
@@ -139,7 +141,8 @@ async def outcomes(
     engine: Engine, aggregate: Aggregate, tasks: Iterable[str]
 ) -> dict[str, dict[str, Json]]:
     """`{"output", "status", "error"}` of these tasks, as expressions see them. Only tasks that
-    were dispatched have a document to read."""
+    were dispatched have a document to read; that of a cancelled one may come from a decision that
+    lost its race, or from a worker that ended too late to count."""
     result: dict[str, dict[str, Json]] = {}
     wanted: list[str] = []
     for task in tasks:

@@ -15,6 +15,9 @@ from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
 
 STALE_READ_MS = 500
+CLOCK_SKEW_MS = 5_000
+"""A scheduled message that comes at most this much before its time, by our clock, comes by the
+broker's clock: it is given back until then. Settled, its work would wait for the sweeper."""
 BASE_DELAY_MS = 250
 MAX_DELAY_MS = 30_000
 HOPS = "hops"

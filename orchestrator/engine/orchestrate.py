@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 
 from orchestrator.domain.decide import Decision, decide
+from orchestrator.domain.effects import next_wake
 from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
@@ -30,9 +31,6 @@ from orchestrator.ports import Throttled, TransportError, Unavailable
 log = logging.getLogger(__name__)
 
 GROUPS_AT_ONCE = 16
-MAX_FACT_ROUNDS = 1_000
-"""A definition of 10,000 tasks whose conditions chain needs one round per link at worst; more than
-this in one decision is a fault of ours, and must not spin for ever."""
 CONFLICT_WAIT_MS = 2
 
 _Partition = tuple[str, str]
@@ -155,7 +153,7 @@ async def advance(
             await _nothing_to_do(engine, aggregate, messages, incoming, now)
             return
         try:
-            _, sends = await commit(engine, aggregate, decision, now=now)
+            done, sends = await commit(engine, aggregate, decision, now=now)
         except Outdated:
             engine.metrics.count("weft_commit_conflicts_total")
             engine.aggregates.drop(partition)
@@ -165,6 +163,8 @@ async def advance(
             continue
         _count(engine, decision)
         await relay.send_now(engine, sends)
+        if not aggregate.state.waits.keys() - done.state.waits.keys():
+            await _early_timer(engine, done, messages, incoming, now)
         return
     raise Outdated(f"{engine.tunables.commit_attempts} conflicts in a row")
 
@@ -183,7 +183,9 @@ async def decide_with_facts(
 ) -> Decision:
     """Decide, loading what the expressions turn out to need."""
     known = facts.empty(aggregate)
-    for _ in range(MAX_FACT_ROUNDS):
+    # Every round loads the input or the result of a task that was not loaded before: more rounds
+    # than that are a fault of ours, and must not spin for ever.
+    for _ in range(len(aggregate.workflow.tasks) + 2):
         decision = decide(aggregate.workflow, aggregate.state, inputs, known, now)
         if not decision.needs:
             return decision
@@ -202,11 +204,27 @@ async def _nothing_to_do(
         await postpone_check(engine, aggregate, now=now)
     else:
         aggregates.remember(engine, aggregate)
+    await _early_timer(engine, aggregate, messages, incoming, now)
     late = facts.pending_results(aggregate, messages)
     if late:
         await handback.send(engine, late, incoming, delay_ms=handback.STALE_READ_MS)
     else:
         engine.metrics.count("weft_duplicates_suppressed_total", "orchestration")
+
+
+async def _early_timer(
+    engine: Engine,
+    aggregate: Aggregate,
+    messages: Sequence[Message],
+    incoming: Sequence[Incoming],
+    now: int,
+) -> None:
+    """Give a timer's message back that fired nothing because it came a little before its time, by
+    our clock. One is enough for all of a batch."""
+    timers = [message for message in messages if message.type is MessageType.TIMER_DUE]
+    wake = next_wake(aggregate.state) if timers else None
+    if wake is not None and 0 < wake - now <= handback.CLOCK_SKEW_MS:
+        await handback.send(engine, timers[:1], incoming, delay_ms=wake - now)
 
 
 def _count(engine: Engine, decision: Decision) -> None:

@@ -40,15 +40,20 @@ async def sweep(engine: Engine) -> SweepReport:
     outboxes = 0
     tasks: list[OutMessage] = []
     executions: list[OutMessage] = []
+    swept: list[tuple[object, ...]] = []
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
     for doc in await _overdue(engine, "task", now):
         if not _recently(engine, doc, now):
             tasks.append(_message(engine, doc, MessageType.RUN_TASK))
+            swept.append(_key(doc))
     for doc in await _overdue(engine, "execution", now):
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
-    await _send(engine, tasks + executions)
+            swept.append(_key(doc))
+    if await _send(engine, tasks + executions):
+        for key in swept:
+            engine.part(_Swept).sent.put(key, now)
     engine.metrics.count("weft_repairs_total", "task", len(tasks))
     engine.metrics.count("weft_checks_total", by=len(executions))
     report = SweepReport(outboxes=outboxes, tasks=len(tasks), executions=len(executions))
@@ -79,14 +84,13 @@ async def _overdue(engine: Engine, kind: str, now: int) -> list[dict[str, Any]]:
     return result
 
 
+def _key(doc: dict[str, Any]) -> tuple[object, ...]:
+    return (doc["tenantId"], doc["executionId"], doc["id"], doc["sweepAt"])
+
+
 def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
-    sent = engine.part(_Swept).sent
-    key = (doc["tenantId"], doc["executionId"], doc["id"], doc["sweepAt"])
-    last = sent.get(key)
-    if last is not None and now - last < engine.tunables.silence_ms:
-        return True
-    sent.put(key, now)
-    return False
+    last = engine.part(_Swept).sent.get(_key(doc))
+    return last is not None and now - last < engine.tunables.silence_ms
 
 
 def _message(engine: Engine, doc: dict[str, Any], kind: MessageType) -> OutMessage:
@@ -97,14 +101,16 @@ def _message(engine: Engine, doc: dict[str, Any], kind: MessageType) -> OutMessa
     return outbox.out_message(message, engine.ids.new())
 
 
-async def _send(engine: Engine, messages: list[OutMessage]) -> None:
+async def _send(engine: Engine, messages: list[OutMessage]) -> bool:
+    """Whether they were sent; if not, the next pass does it."""
     if not messages:
-        return
+        return True
     try:
         await engine.transport.send(messages)
     except TransportError as error:
-        engine.part(_Swept).sent = Lru(REMEMBERED)
         log.warning(
             "sweeper could not send, the next pass will",
             extra={"action": "sweep.failed", "error": type(error).__name__},
         )
+        return False
+    return True

@@ -3,8 +3,8 @@
 Virtual time jumps to the next timer when nothing can run, so an hour costs milliseconds. The order
 in which ready callbacks run is drawn from a seeded random source, so one seed is one interleaving.
 Every callback belongs to a process (by its context): one that has crashed simply is never called
-again, at whatever await it stood, and no `finally` of it runs. That is what SIGKILL does; cancelling
-tasks, as tests often do, is not.
+again, at whatever await it stood, and no `finally` of it runs. That is what SIGKILL does;
+cancelling tasks, as tests often do, is not.
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ async def sweeper(worker: Worker) -> None:
     """The timer trigger; several processes may sweep at once."""
     world = worker.world
     while True:
-        await asyncio.sleep(15 * (0.5 + world.rng.random()))
+        period = 15 if world.open() else 45
+        await asyncio.sleep(period * (0.5 + world.rng.random()))
         try:
             world.last_sweep = await sweep.sweep(worker.engine)
         except StoreError:

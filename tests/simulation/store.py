@@ -43,6 +43,7 @@ from orchestrator.ports import (
 )
 
 Key = tuple[Partition, str]
+_NOTHING: dict[str, Any] = {}
 
 
 @dataclass(slots=True)
@@ -74,7 +75,10 @@ class MemoryStore:
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._history: dict[str, dict[Key, list[Version]]] = {name: {} for name in CONTAINERS}
+        self._history: dict[str, dict[Partition, dict[str, list[Version]]]] = {
+            name: {} for name in CONTAINERS
+        }
+        self._swept: dict[str, dict[Key, None]] = {name: {} for name in CONTAINERS}
         self.lsn = 0
         self._commit_times: list[float] = []
         self._commit_lsns: list[int] = []
@@ -89,7 +93,7 @@ class MemoryStore:
     # --- reads ------------------------------------------------------------------------------------
 
     def _find(self, container: str, key: Key, lsn: int | None) -> Version | None:
-        versions = self._history[container].get(key)
+        versions = self._history[container].get(key[0], _NOTHING).get(key[1])
         if not versions:
             return None
         found = versions[-1]
@@ -128,11 +132,8 @@ class MemoryStore:
         """Documents that match; see `ports.Query`."""
         self._open()
         compile_query(container_spec(container), query, self._now())  # the same refusals
-        prefix = query.partition or ()
         field, rows = query.order_by, []
-        for key in self._history[container]:
-            if key[0][: len(prefix)] != prefix:
-                continue
+        for key in self._candidates(container, query, lsn):
             found = self._find(container, key, lsn)
             if found is None or not all(_matches(found.fields, where) for where in query.where):
                 continue
@@ -151,6 +152,18 @@ class MemoryStore:
             for _, id, found in rows[: query.limit]
         ]
 
+    def _candidates(self, container: str, query: Query, lsn: int | None) -> list[Key]:
+        """Keys that may match. What has a `sweepAt` now is kept apart: sweeps are most queries."""
+        prefix = query.partition or ()
+        if query.order_by == "sweepAt" and lsn is None:
+            return [key for key in self._swept[container] if key[0][: len(prefix)] == prefix]
+        return [
+            (partition, id)
+            for partition, documents in self._history[container].items()
+            if partition[: len(prefix)] == prefix
+            for id in documents
+        ]
+
     async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:
         """Documents changed since `cursor`."""
         self._open()
@@ -163,8 +176,9 @@ class MemoryStore:
             after = int(match[2])
         now = self._now()
         rows = sorted(
-            (versions[-1].lsn, key[1], versions[-1])
-            for key, versions in self._history[container].items()
+            (versions[-1].lsn, id, versions[-1])
+            for documents in self._history[container].values()
+            for id, versions in documents.items()
             if versions[-1].lsn > after and versions[-1].alive(now)
         )[:limit]
         if rows:
@@ -223,7 +237,7 @@ class MemoryStore:
     ) -> list[str]:
         self._check(container, partition)
         bodies = encode_batch(container_spec(container), partition, operations)
-        history, now = self._history[container], self._now()
+        history, now = self._history[container].setdefault(partition, {}), self._now()
         trial: dict[str, Version | None] = {}
         before: dict[str, Version | None] = {}
         etags: list[str] = []
@@ -245,7 +259,11 @@ class MemoryStore:
         self._commit_lsns.append(lsn)
         for id, new in trial.items():
             version = new or Version(lsn, None, {}, None)
-            history.setdefault((partition, id), []).append(version)
+            history.setdefault(id, []).append(version)
+            if "sweepAt" in version.fields:
+                self._swept[container][partition, id] = None
+            else:
+                self._swept[container].pop((partition, id), None)
         if self.observers:
             changes = [(id, _body(before[id]), _body(trial[id])) for id in trial]
             for observer in self.observers:
@@ -264,10 +282,13 @@ class MemoryStore:
 
     def bodies(self, container: str, partition: Partition | None = None) -> dict[Key, Any]:
         """Every document that is there now, by partition and id."""
+        everything = self._history[container]
+        some = everything if partition is None else {partition: everything.get(partition, {})}
         return {
-            key: orjson.loads(versions[-1].raw or b"null")
-            for key, versions in self._history[container].items()
-            if versions[-1].raw is not None and partition in (None, key[0])
+            (owner, id): orjson.loads(versions[-1].raw)
+            for owner, documents in some.items()
+            for id, versions in documents.items()
+            if versions[-1].raw is not None
         }
 
     def body(self, container: str, partition: Partition, id: str) -> dict[str, Any] | None:

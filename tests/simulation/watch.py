@@ -44,6 +44,7 @@ class Watch:
         self.claims: Counter[tuple[str, str]] = Counter()  # (execution, task document) -> claims
         self.started: set[tuple[str, str, int]] = set()
         self.sent: dict[tuple[str, str], OutMessage] = {}
+        self.statuses: dict[str, str] = {}
         self.outboxes: set[str] = set()
         self.folded: dict[str, ExecutionState] = {}
 
@@ -131,6 +132,7 @@ class Watch:
         if new is None:
             self.fail(f"{execution}: the execution was removed")
             return
+        self.statuses[execution] = new["status"]
         state = new["state"]
         if old is None:
             if state["seq"] != 0 or not events:

@@ -192,11 +192,7 @@ class World:
 
     def open(self) -> list[str]:
         """Stored executions that have not ended."""
-        return [
-            id
-            for (_, id), body in self.store.bodies(EXECUTIONS).items()
-            if body["type"] == "execution" and body["status"] not in ENDED
-        ]
+        return [id for id, status in self.watch.statuses.items() if status not in ENDED]
 
     def flow(self, execution: str) -> Flow:
         """The workflow that an execution runs."""

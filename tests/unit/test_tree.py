@@ -111,7 +111,7 @@ def test_test_modules_have_names_of_their_own() -> None:
     for path in PYTHON:
         if not name(path).startswith("tests/") or (path.parent / "__init__.py").exists():
             continue
-        if path.name == "conftest.py":
+        if path.name in ("conftest.py", "__main__.py"):
             continue
         assert path.name not in seen, f"{name(path)} and {name(seen[path.name])}"
         seen[path.name] = path

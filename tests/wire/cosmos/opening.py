@@ -41,7 +41,8 @@ KEY = "a2V5"  # the server checks no signatures; the SDK wants base64
 
 _USED = (EXECUTIONS, CATALOG, CONTROL, VISIBILITY)
 _NAMES = ("tag:region", "tag:app.kubernetes.io-name", "a.b", "é ü", "x') OR ('1' = '1", "$", "[0]")
-_ORDERED = {EXECUTIONS: ("n", *_NAMES), CATALOG: ("n",)}
+_TAGS = ("tag:env", "tag:app.kubernetes.io", "tag:_", "tag:0", "tag:-")
+_ORDERED = {EXECUTIONS: ("n", *_NAMES, *_TAGS), CATALOG: ("n",)}
 """What the suite orders by, beside our own."""
 _last: dict[Path, Account] = {}  # the data of the test that runs
 _databases: set[str] = set()  # to delete from a real account
