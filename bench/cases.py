@@ -150,6 +150,34 @@ async def memory(folder: Path, size: Size) -> dict[str, float]:
     }
 
 
+async def startup(folder: Path, size: Size) -> dict[str, float]:
+    """Seconds from the command to the platform that serves, in a folder that has been used; and the
+    processor time that start and stop took together."""
+    times: list[float] = []
+    cpu: list[float] = []
+    for _ in range(size.repeat + 1):
+        began, before = time.perf_counter(), harness.children_cpu_s()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "orchestrator", "up", "--port", "0", "--json"),
+            *("--data", str(folder)),
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        times.append(time.perf_counter() - began)
+        process.terminate()
+        if await process.wait() or not line:
+            raise RuntimeError("the platform did not start or did not stop; see above")
+        cpu.append(harness.children_cpu_s() - before)
+    warm = sorted(times[1:])
+    return {
+        "best_s": round(warm[0], 2),
+        "median_s": round(warm[len(warm) // 2], 2),
+        "cpu_s": round(min(cpu), 2),
+    }
+
+
 async def growth(folder: Path, size: Size) -> dict[str, dict[str, float]]:
     """The chain again, with so many finished executions in the file."""
     found: dict[str, dict[str, float]] = {}

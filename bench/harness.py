@@ -214,6 +214,12 @@ def peak_mb() -> float:
     return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
 
 
+def children_cpu_s() -> float:
+    """Processor seconds of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def sync_ms(folder: Path, syncs: int = 200) -> list[float]:
     """What one append of 4 KiB and its fsync takes on the disk of `folder`, sorted, in ms."""
     times: list[float] = []

@@ -47,4 +47,9 @@ def table(figures: dict[str, Any]) -> str:
             f"{found['queued']:,} tasks queued, {found['done_mb']:.0f} MB after all were done, "
             f"{found['peak_mb']:.0f} MB at most"
         )
+    if found := figures.get("startup"):
+        lines.append(
+            f"start-up: {found['best_s']:.2f} s at best, {found['median_s']:.2f} s in the middle, "
+            f"{found['cpu_s']:.2f} s of processor time"
+        )
     return "\n".join(lines).rstrip()

@@ -28,7 +28,7 @@ if __package__ in (None, ""):  # run by its path
 from bench import cases, harness, profiling, report
 from bench.cases import FULL, QUICK, ROOT, Size
 
-CASES: Final = ("throughput", "latency", "memory", "growth")
+CASES: Final = ("throughput", "latency", "memory", "startup", "growth")
 
 
 def main(argv: list[str] | None = None) -> int:
