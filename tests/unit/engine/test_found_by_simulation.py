@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-
-
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import aggregate as aggregates
@@ -206,7 +204,8 @@ async def test_wide_side_documents_are_written_from_a_fresh_state_only(make: Mak
     """More than a batch holds go before the commit, so a remembered state is read again first."""
     world = await make(work=lambda call: "text")
     many = {f"t{n:03}": task("work", "a", when="${tasks.a.output.n > 1}") for n in range(150)}
-    await world.publish(flow(on_failure="continue", a=task("work"), **many))
+    tasks: dict[str, Any] = {"a": task("work"), **many}
+    await world.publish(flow(on_failure="continue", **tasks))
     id = (await world.start("flow")).id
     await world.settle()
     assert (await world.view(id)).status == "FAILED"
