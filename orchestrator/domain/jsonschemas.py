@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.jsonvalues import child_path
+from orchestrator.domain.jsonvalues import NotJson, child_path, dumps
+from orchestrator.domain.schema_keywords import (
+    BadPattern,
+    TooCostly,
+    bounded,
+    check_pattern,
+    validator,
+)
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 MAX_FINDINGS: Final = 100
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_EMPTY: Final[Registry[Any]] = Registry()
-_REGEX: Final = FormatChecker(formats=["regex"])
 _SAMPLES: Final[tuple[Json, ...]] = (None, True, 0, 0.5, "", [], {}, [{}], {"": {}})
 _CODE: Final = "BAD_SCHEMA"
 
@@ -38,15 +42,19 @@ def check_schema(schema: Json, path: str) -> list[ErrorDetail]:
     if found:
         return found
     try:
-        meta: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=_REGEX)
+        meta: Any = Draft202012Validator(Draft202012Validator.META_SCHEMA)
         found = [
             ErrorDetail(_join(path, error), _message(error), _CODE)
             for error in _some(meta.iter_errors(schema))
         ]
+        found = found or list(_patterns(schema, path))
         if not found:
-            trial = _validator(schema)
-            for sample in _SAMPLES:
-                trial.is_valid(sample)
+            trial = validator(schema)
+            with bounded():
+                for sample in _SAMPLES:
+                    trial.is_valid(sample)
+    except TooCostly as error:
+        found = [ErrorDetail(path, str(error), _CODE)]
     except RecursionError:
         message = "the schema is nested too deep, or refers to itself without end"
         found = [ErrorDetail(path, message, _CODE)]
@@ -58,20 +66,18 @@ def check_schema(schema: Json, path: str) -> list[ErrorDetail]:
 def check_value(schema: Any, value: Json, path: str = "$") -> list[ErrorDetail]:
     """How `value` (at `path`) fails `schema`, one finding per fault, at most `MAX_FINDINGS`."""
     try:
-        return [
-            ErrorDetail(_join(path, error), _message(error), "INPUT_INVALID")
-            for error in _some(_validator(schema).iter_errors(value))
-        ]
+        with bounded():
+            return [
+                ErrorDetail(_join(path, error), _message(error), "INPUT_INVALID")
+                for error in _some(validator(schema).iter_errors(value))
+            ]
+    except (TooCostly, BadPattern) as error:  # the pattern of a schema that older code let in
+        return [ErrorDetail(path, str(error), "INPUT_INVALID")]
     except RecursionError:
         message = "the value is nested too deep for its schema"
         return [ErrorDetail(path, message, "INPUT_INVALID")]
     except Unresolvable as error:
         return [ErrorDetail(path, f"the schema's reference {error.ref!r} leads nowhere", _CODE)]
-
-
-def _validator(schema: Any) -> Any:
-    # An empty registry: without one, remote references are fetched.
-    return Draft202012Validator(schema, registry=_EMPTY)
 
 
 def _some(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
@@ -89,8 +95,49 @@ def _join(path: str, error: ValidationError) -> str:
 
 def _message(error: ValidationError) -> str:
     """Without the value itself when it is long: it may be a whole payload."""
-    message = error.message
+    message: str = error.message
+    if error.validator == "type":
+        wanted: Any = error.validator_value
+        kinds = [wanted] if isinstance(wanted, str) else list(wanted)
+        message = f"{_shown(error.instance)} is not of type {' or '.join(kinds)}"
     return message if len(message) <= 300 else f"{message[:150]} … {message[-140:]}"
+
+
+def _shown(value: Any) -> str:
+    """As JSON, which is what was sent: `null`, not `None`."""
+    try:
+        return dumps(value).decode()
+    except NotJson:
+        return repr(value)
+
+
+def _patterns(schema: Json, path: str) -> Iterator[ErrorDetail]:
+    """Every regular expression that cannot be used, wherever in the schema it stands."""
+    stack: list[tuple[Json, str]] = [(schema, path)]
+    while stack:
+        value, place = stack.pop()
+        if isinstance(value, dict):
+            pattern = value.get("pattern")
+            if isinstance(pattern, str):
+                yield from _pattern_fault(pattern, child_path(place, "pattern"))
+            patterns = value.get("patternProperties")
+            if isinstance(patterns, dict):
+                where = child_path(place, "patternProperties")
+                for name in patterns:
+                    yield from _pattern_fault(name, child_path(where, name))
+                if "unevaluatedProperties" in value:
+                    message = "patternProperties and unevaluatedProperties cannot stand together"
+                    yield ErrorDetail(where, message, _CODE)
+            stack.extend((item, child_path(place, key)) for key, item in value.items())
+        elif isinstance(value, list):
+            stack.extend((item, child_path(place, index)) for index, item in enumerate(value))
+
+
+def _pattern_fault(pattern: str, path: str) -> Iterator[ErrorDetail]:
+    try:
+        check_pattern(pattern)
+    except BadPattern as error:
+        yield ErrorDetail(path, str(error), _CODE, hint="no look-around, no back-references")
 
 
 def _references(schema: Json, path: str) -> Iterator[ErrorDetail]:

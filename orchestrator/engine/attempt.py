@@ -51,8 +51,12 @@ class Outcome:
     failure: Failure | None = None
 
 
+class LeaseLost(Exception):
+    """The lease ended before the activity began: the task may be somebody else's by now."""
+
+
 async def run(engine: Engine, claim: Claim) -> Outcome:
-    """One attempt. Never raises, except when the caller is cancelled."""
+    """One attempt. Raises `LeaseLost`, and nothing else unless the caller is cancelled."""
     try:
         async with asyncio.timeout(claim.spec.timeout_ms / 1000):
             data = await _run(engine, claim)
@@ -132,7 +136,10 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
         last_heartbeat_at=engine.clock.now(),
     )
     claim.call = call
-    call.cancelled = claim.lost
+    if claim.lost or engine.clock.now() >= claim.doc["lease"]["until"]:
+        # A claim or an input that took longer than the lease: another worker may have ended the
+        # task meanwhile, and the activity must not begin after that.
+        raise LeaseLost
     return jsonvalues.dumps(await engine.activities.run(call))
 
 

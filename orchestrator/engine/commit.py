@@ -2,11 +2,10 @@
 
     replace execution (ETag) + create events + a few outbox documents + item statuses of maps
 
-Results of tasks that never reached a worker go with it, so that a decision that loses the race
-leaves nothing. What is too much for one batch (evaluated map items, very many such results) is
-written before, and counts only from the commit on. Items have the same content whoever writes them;
-results may differ (which failed item of a map came first), so they are written before only from a
-state that was read just now.
+Side documents (evaluated map items, results of tasks that never reached a worker) go with it, so
+that a decision that loses the race leaves nothing. Where they are too much for one batch they are
+written before, and count only from the commit on; but only from a state that was read just now: a
+remembered one may lag behind, and would overwrite what others have committed.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from orchestrator.domain.topology import (
     INLINE_PAYLOAD_BYTES,
     MAP_CHUNK_ITEMS,
     MAX_BATCH_OPERATIONS,
+    MAX_ERROR_BYTES,
 )
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import claimcheck, documents, outbox
@@ -47,8 +47,8 @@ from orchestrator.ports import (
 )
 
 FAILURE_TEXT_BYTES = 256 * 1024
-RESULTS_IN_COMMIT = 20
-"""Results of unworked tasks (up to 16 KiB each) that fit beside everything else in a batch."""
+SIDE_BYTES_IN_COMMIT = 512 * 1024
+"""What side documents may weigh in a batch of 2 MB, beside state, history and outbox."""
 SEE_TASK = "see the task"
 
 
@@ -62,8 +62,7 @@ async def commit(
     """Store `decision`; the new aggregate, and the outbox documents to send.
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
-    results = await _results(engine, aggregate, decision)
-    await _write_items(engine, aggregate, decision)
+    side = await _side_documents(engine, aggregate, decision)
     decision = await _offload_output(engine, aggregate, decision)
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
@@ -85,10 +84,13 @@ async def commit(
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
-    if len(results) <= min(RESULTS_IN_COMMIT, MAX_BATCH_OPERATIONS - len(operations)):
-        operations += [Upsert(doc) for doc in results]
+    room = MAX_BATCH_OPERATIONS - len(operations)
+    if len(side) <= room and sum(map(_weight, side)) <= SIDE_BYTES_IN_COMMIT:
+        operations += [Upsert(doc) for doc in side]
+    elif aggregate.fresh:
+        await _write_before(engine, aggregate, side)
     else:
-        await _write_before(engine, aggregate, results)
+        raise Outdated
     etag = await _write(engine, partition, operations, state.seq, commit_id)
     engine.metrics.count("weft_commits_total")
     done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
@@ -209,13 +211,15 @@ async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decisi
     return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
 
 
-async def _results(
+async def _side_documents(
     engine: Engine, aggregate: Aggregate, decision: Decision
 ) -> list[dict[str, Any]]:
-    """Documents of the tasks that end in this decision without a worker."""
+    """Items of the maps that start, and the tasks that end in this decision without a worker."""
     partition, tasks = aggregate.partition, aggregate.workflow.tasks
     docs: list[dict[str, Any]] = []
     now = engine.clock.now()
+    for position, items in decision.items.items():
+        docs += await _item_documents(engine, partition, tasks[position].id, items)
     for position, output in decision.outputs.items():
         if output is not None:
             data = jsonvalues.dumps(output)
@@ -228,26 +232,14 @@ async def _results(
     return docs
 
 
-async def _write_before(
-    engine: Engine, aggregate: Aggregate, results: list[dict[str, Any]]
-) -> None:
-    """Results that are too many for the batch. Raises `Outdated` rather than write what a
-    remembered state made up: it could overwrite what others have committed."""
-    if not aggregate.fresh:
-        raise Outdated
-    await _upsert(engine, aggregate, results)
+def _weight(doc: dict[str, Any]) -> int:
+    """About how many bytes a side document has, never less."""
+    payload = doc.get("items") or doc.get("output")
+    inline = MAX_ERROR_BYTES if payload is None else len(payload.get("json") or "")
+    return 2 * inline + 1024  # escaping as JSON text within JSON at most doubles plain text
 
 
-async def _write_items(engine: Engine, aggregate: Aggregate, decision: Decision) -> None:
-    """The evaluated items of maps that start."""
-    docs: list[dict[str, Any]] = []
-    for position, items in decision.items.items():
-        task = aggregate.workflow.tasks[position].id
-        docs += await _item_documents(engine, aggregate.partition, task, items)
-    await _upsert(engine, aggregate, docs)
-
-
-async def _upsert(engine: Engine, aggregate: Aggregate, docs: list[dict[str, Any]]) -> None:
+async def _write_before(engine: Engine, aggregate: Aggregate, docs: list[dict[str, Any]]) -> None:
     partition, upsert = aggregate.partition, engine.store.upsert
     await asyncio.gather(*(patiently(engine, upsert, EXECUTIONS, partition, doc) for doc in docs))
 

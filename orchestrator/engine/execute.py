@@ -82,6 +82,8 @@ async def _work(
             try:
                 outcome = await attempt.run(engine, claim)
                 await _record(engine, claim, outcome)
+            except attempt.LeaseLost:
+                engine.metrics.count("weft_claims_refused_total", "lateStart")
             finally:
                 keeper.remove(claim)
 

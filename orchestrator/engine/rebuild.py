@@ -36,7 +36,7 @@ Version = tuple[int, int]
 
 async def visibility(engine: Engine) -> RebuildReport:
     """Rebuild container `visibility`. Safe beside the projection and beside another rebuild, and
-    idempotent: a second run writes nothing. Keeps some 300 bytes per execution in memory.
+    idempotent: a second run writes nothing. Keeps some 200 bytes per execution in memory.
 
     Raises `StoreError` if the executions cannot be read; what was done until then is right."""
     seen, report = await _project_all(engine)

@@ -23,6 +23,9 @@ from orchestrator.ports import (
 )
 
 
+DOUBLED = 20
+
+
 @dataclass(slots=True)
 class Held:
     """A message in a queue. Locked while `token` is set and `available_at` is ahead."""
@@ -233,8 +236,9 @@ class MemoryBroker:
         self._wake(queue)
 
     def double(self, rng: random.Random, queue: str) -> None:
-        """Deliver half of the messages twice (a settlement that got lost)."""
-        for held in list(self.queues[queue]):
+        """Deliver half of the messages twice (a settlement that got lost). Not of a crowd: doubled
+        again and again, it would be all that is simulated."""
+        for held in self.queues[queue][:DOUBLED]:
             if rng.random() < 0.5:
                 self._put(held.message, max(held.available_at, self._now()), deliveries=1)
 

@@ -21,10 +21,11 @@ class Flow:
 
 
 def draw(rng: random.Random, name: str) -> Flow:
-    """A workflow of 1 to 9 tasks."""
+    """A workflow of 1 to 9 tasks; now and then a wide one."""
     gentle = rng.random() < 0.5  # nothing fails for good, so that whole graphs run
     tasks: dict[str, Any] = {}
-    for position in range(rng.randint(1, 9)):
+    wide = rng.random() < 0.05
+    for position in range(25 if wide else rng.randint(1, 9)):
         ids = list(tasks)
         needs = sorted(rng.sample(ids, min(len(ids), rng.choice((0, 1, 1, 2, 3)))))
         tasks[f"t{position}"] = _task(rng, needs, gentle)

@@ -38,8 +38,11 @@ def current() -> Process | None:
     return _PROCESS.get()
 
 
-class Deadlock(Exception):
-    """Nothing can ever run again."""
+class Stuck(Exception):
+    """Nothing can ever run again, or something runs for ever."""
+
+
+MAX_STEPS = 3_000_000
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -101,7 +104,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if self._stopping:  # type: ignore[attr-defined]
                 return
             if not scheduled:
-                raise Deadlock("nothing is ready and no timer is set")
+                raise Stuck("nothing is ready and no timer is set")
             self._now = max(self._now, scheduled[0]._when)  # type: ignore[attr-defined]
             return
         position = int(self._rng.random() * len(ready))
@@ -111,6 +114,8 @@ class SimLoop(asyncio.BaseEventLoop):
         if handle._cancelled:
             return
         self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Stuck(f"more than {MAX_STEPS} callbacks, at {self._now} s")
         process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
         if process is not None:
             if process.dead:

@@ -166,12 +166,12 @@ MUTANTS = (
         "",
     ),
     Mutant(
-        "results written before the commit",
+        "side documents written before the commit",
         commit,
         "commit",
-        "    await _write_items(engine, aggregate, decision)\n",
-        "    await _write_items(engine, aggregate, decision)\n"
-        "    await _upsert(engine, aggregate, results)\n",
+        "    decision = await _offload_output(engine, aggregate, decision)\n",
+        "    decision = await _offload_output(engine, aggregate, decision)\n"
+        "    await _write_before(engine, aggregate, side)\n",
         also=(orchestrate,),
     ),
     Mutant(

@@ -23,8 +23,9 @@ FAMILIES = (
     "lost",
     "double",
     "payload",
+    "operator",
 )
-BENIGN = frozenset({"double", "lost", "stale"})
+BENIGN = frozenset({"double", "lost", "stale", "operator"})
 """Families that must not cost a task an attempt: with these alone, attempts are exactly those of
 the fault-free run."""
 
@@ -50,8 +51,8 @@ class Profile:
             self.chance("store", "throttled", 0.02, 1, 3_000),
             self.chance("store", "unavailable", 0.012, 0, 0),
             self.chance("store", "answerLost", 0.02, 0, 0),
-            self.chance("crash", "crashBefore", 0.003, 0, 0),
-            self.chance("crash", "crashAfter", 0.005, 0, 0),
+            self.chance("crash", "crashBefore", 0.01, 0, 0),
+            self.chance("crash", "crashAfter", 0.015, 0, 0),
             self.chance("slow", "slowBefore", 0.01, 50, 45_000),
             self.chance("slow", "slowAfter", 0.01, 50, 45_000),
         ]
@@ -71,8 +72,8 @@ class Profile:
             self.chance("broker", "unavailable", 0.03, 0, 0),
             self.chance("broker", "answerLost", 0.03, 0, 0),
             self.chance("broker", "part", 0.02, 1, 3),
-            self.chance("crash", "crashBefore", 0.005, 0, 0),
-            self.chance("crash", "crashAfter", 0.008, 0, 0),
+            self.chance("crash", "crashBefore", 0.01, 0, 0),
+            self.chance("crash", "crashAfter", 0.02, 0, 0),
             self.chance("slow", "slowBefore", 0.02, 50, 15_000),
             self.chance("slow", "slowAfter", 0.02, 50, 15_000),
         ]
@@ -105,6 +106,14 @@ class Profile:
         """At every page of the change feed."""
         return [self.chance("lost", "skipPage", 0.3, 0, 0)]
 
+    def operators(self) -> list[Chance]:
+        """Every second or two; size: which execution."""
+        return [
+            self.chance("operator", "pause", 0.04, 0, 99),
+            self.chance("operator", "resume", 0.06, 0, 99),
+            self.chance("operator", "cancel", 0.01, 0, 99),
+        ]
+
     def chaos(self) -> list[Chance]:
         """Twice a second or so; sizes by kind."""
         return [
@@ -114,6 +123,7 @@ class Profile:
             self.chance("double", "double", 0.04, 0, 1),
             self.chance("double", "shuffle", 0.06, 0, 1),
             self.chance("double", "delay", 0.03, 0, 1),
+            self.chance("double", "delayLong", 0.005, 0, 1),
             self.chance("clock", "jump", 0.06, 0, 10_000),
             self.chance("store", "storeDown", 0.004, 500, 50_000),
             self.chance("broker", "brokerDown", 0.01, 500, 60_000),

@@ -16,7 +16,8 @@ from orchestrator.engine import outbox, verify
 from tests.simulation import flows
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.flows import Flow
-from tests.simulation.loop import Deadlock, SimLoop
+from tests.simulation.loop import Stuck, SimLoop
+from tests.simulation.operators import operator
 from tests.simulation.profile import CALM, Profile, draw
 from tests.simulation.watch import ENDED
 from tests.simulation.world import QUEUES, TENANT, Submission, World
@@ -95,8 +96,8 @@ def _run(seed: int, scenario: Scenario, plan: FaultPlan, setup: Setup | None) ->
         main = loop.create_task(_live(world, scenario))
         try:
             loop.run_until_complete(main)
-        except Deadlock as error:
-            world.fail(f"deadlock: {error}")
+        except Stuck as error:
+            world.fail(f"stuck: {error}")
         result = _result(seed, world)
         plan.enabled = False
     finally:
@@ -126,11 +127,13 @@ async def _live(world: World, scenario: Scenario) -> None:
     world.plan.enabled = enabled
     world.start_workers()
     world.spawn(world.chaos)
+    operating = world.spawn(operator, world)
     clients = [world.spawn(world.submit, one) for one in world.submissions]
     await world.until(lambda: False, scenario.profile.fault_seconds)
     world.heal()
-    await world.until(lambda: all(client.done() for client in clients), END_WITHIN_S)
-    if not await world.until(lambda: not world.open(), END_WITHIN_S):
+    acting = [operating, *clients]
+    await world.until(lambda: all(actor.done() for actor in acting), END_WITHIN_S)
+    if not await world.until(lambda: not world.open(), END_WITHIN_S) and not world.problems:
         for id in world.open():
             world.fail(
                 f"{id} has not ended {END_WITHIN_S} s after the last fault: {_why(world, id)}"
@@ -168,7 +171,7 @@ async def _judge(world: World, scenario: Scenario) -> None:
         for problem in report.problems:
             world.fail(f"{id}: {problem}")
         _agree(world, id)
-        if submission.flow.comparable:
+        if submission.flow.comparable and id not in world.cancelled:
             expected = reference.of(submission.flow)
             _attempts_are_real(world, id)
             found = world.outcome(id, whole=expected.whole)

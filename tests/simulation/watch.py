@@ -44,6 +44,7 @@ class Watch:
         self.claims: Counter[tuple[str, str]] = Counter()  # (execution, task document) -> claims
         self.started: set[tuple[str, str, int]] = set()
         self.sent: dict[tuple[str, str], OutMessage] = {}
+        self.leases: dict[tuple[str, str, int], int] = {}  # until when each attempt has its task
         self.statuses: dict[str, str] = {}
         self.outboxes: set[str] = set()
         self.folded: dict[str, ExecutionState] = {}
@@ -99,6 +100,8 @@ class Watch:
         was = None if old is None else old["status"]
         if was in FINAL and _result(old) != _result(new):
             self.fail(f"{where}: result recorded twice, {_result(old)} then {_result(new)}")
+        if new["status"] == "RUNNING":
+            self.leases[execution, new["id"], new["attempt"]] = new["lease"]["until"]
         claimed = new["status"] == "RUNNING" and (
             was != "RUNNING" or old["lease"]["token"] != new["lease"]["token"]
         )
@@ -143,6 +146,8 @@ class Watch:
             self.fail(f"{execution}: changed after it had ended")
         if state == before:
             return
+        if new["status"] not in ENDED | {"PAUSED"} and "sweepAt" not in new:
+            self.fail(f"{execution}: {new['status']} without sweepAt, nobody would miss it")
         if state["seq"] != before["seq"] + 1:
             self.fail(f"{execution}: commit {state['seq']} after {before['seq']}")
         if [new["seq"] for _, new in events if new is not None] != [state["seq"]]:
@@ -188,8 +193,8 @@ class Watch:
         ):
             self.fail(f"message id {message.message_id} was used for two messages")
 
-    def attempt(self, call: ActivityCall) -> None:
-        """Called when an activity begins."""
+    def attempt(self, call: ActivityCall, now: int) -> None:
+        """Called when an activity begins; `now` by its worker's clock."""
         id = f"task:{call.task}" + ("" if call.item is None else f":{call.item}")
         key = (call.execution, id, call.attempt)
         if key in self.started:
@@ -198,7 +203,13 @@ class Watch:
         doc = self.world.store.body(EXECUTIONS, (call.tenant, call.execution), id)
         if doc is None or doc["attempt"] < call.attempt:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran without a claim")
-        elif doc["status"] in FINAL and doc["attempt"] <= call.attempt:
+            return
+        until = self.leases[key]
+        if now >= until:
+            self.fail(f"{call.execution}/{id}: attempt {call.attempt} began without a lease")
+        # Nobody else may end this attempt before its lease has expired by the clock of somebody.
+        valid = self.world.now() + MAX_SKEW_MS < until
+        if doc["status"] in FINAL and doc["attempt"] <= call.attempt and valid:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran after its result")
 
 

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain import topology
+from orchestrator.domain.parsing import parse
+from orchestrator.domain.support import unsupported
+from orchestrator.domain.validation import validate
 from orchestrator.engine import documents, handback, sweep
 from orchestrator.engine.core import Tunables
 from orchestrator.functions.timers import SWEEP_SCHEDULE
+from orchestrator.local import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -39,6 +43,23 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
             assert anchor in anchors, target
+
+
+def test_the_readme_lists_every_command_and_no_other() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"`weft ([a-z]+)", readme.split("## Command line")[1].split("\n## ")[0])
+    known = {
+        command.name or getattr(command.callback, "__name__", "")
+        for command in cli.app.registered_commands
+        if not command.hidden
+    } | {group.name or group.typer_instance.info.name for group in cli.app.registered_groups}
+    assert set(listed) == known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_definitions_shown_can_be_published(page: Path) -> None:
+    for text in re.findall(r"```yaml\n(name: .*?)```", page.read_text("utf-8"), re.DOTALL):
+        assert unsupported(validate(parse(text.encode(), "yaml"), activities=None)) == []
 
 
 def test_files_that_the_architecture_names_exist() -> None:

@@ -1,0 +1,171 @@
+"""JSON Schema keywords whose cost is bounded: a schema is user input, and so is what it is held
+against.
+
+The library's own would stop the process that checks: `pattern` backtracks (`^(a+)+$` against thirty
+letters takes minutes), `uniqueItems` compares every pair, and references that each name two others
+double with every level. Here patterns are matched in linear time (RE2 syntax, as in expressions),
+unique items are looked up, and every keyword that is applied counts against a budget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+import cel
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
+from referencing import Registry
+
+from orchestrator.domain.cel_reasons import is_library_error
+from orchestrator.domain.jsontypes import Json
+
+BUDGET: Final = 1_000_000
+"""Keywords applied in one check, about two seconds: several times what a body of one megabyte needs
+under a usual schema."""
+PATTERN_COST: Final = 20  # of one match, counted in other keywords
+REFERENCE_COST: Final = 10  # of following one reference
+
+_EMPTY: Final[Registry[Any]] = Registry()
+_MATCHES: Final = cel.compile("text.matches(pattern)")
+_left: ContextVar[list[int]] = ContextVar("schema budget")
+
+Keyword = Callable[[Any, Any, Any, Any], Any]
+
+
+class TooCostly(Exception):
+    """The budget of this check is used up."""
+
+    def __init__(self) -> None:
+        super().__init__("checking against this schema takes too long; make it simpler")
+
+
+class BadPattern(Exception):
+    """Not a regular expression that can be matched in linear time."""
+
+
+def validator(schema: Any) -> Any:
+    """A validator that fetches nothing. Use it inside `bounded`."""
+    # An empty registry: without one, remote references are fetched.
+    return _Validator(schema, registry=_EMPTY)
+
+
+class bounded:
+    """`with bounded():` a fresh budget for the checks inside, which raise `TooCostly`."""
+
+    def __enter__(self) -> None:
+        self._token = _left.set([BUDGET])
+
+    def __exit__(self, *_: object) -> None:
+        _left.reset(self._token)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises `BadPattern`."""
+    found(pattern, "")
+
+
+def found(pattern: str, text: str) -> bool:
+    """Whether `pattern` is found in `text`. Raises `BadPattern`."""
+    try:
+        return bool(_MATCHES.execute({"text": text, "pattern": pattern}))
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        told = " ".join(str(error).split())
+        reason = re.search(r"not a valid regex: (?:.* error: )?(.+?)[. ]*Check function", told)
+        detail = reason.group(1) if reason else "it cannot be read"
+        raise BadPattern(f"not a regular expression in RE2 syntax: {detail}") from None
+
+
+def _spend(cost: int) -> None:
+    left = _left.get()
+    left[0] -= cost
+    if left[0] < 0:
+        raise TooCostly
+
+
+def _counted(keyword: Keyword, cost: int) -> Keyword:
+    def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        _spend(cost)
+        return keyword(validator, value, instance, schema)
+
+    return apply
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str):
+        _spend(PATTERN_COST)
+        if not found(pattern, instance):
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    for pattern, inner in patterns.items():
+        for key, value in cast("dict[str, Json]", instance).items():
+            _spend(PATTERN_COST)
+            if found(pattern, key):
+                yield from validator.descend(value, inner, path=key, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, additional: Any, instance: Any, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    known: Mapping[str, Any] = schema.get("properties", {})
+    patterns: Mapping[str, Any] = schema.get("patternProperties", {})
+    extra: list[str] = []
+    for key in cast("dict[str, Json]", instance):
+        if key not in known:
+            _spend(1 + PATTERN_COST * len(patterns))
+            if not any(found(pattern, key) for pattern in patterns):
+                extra.append(key)
+    if additional is False and extra:
+        names = ", ".join(repr(key) for key in extra)
+        verb = "was" if len(extra) == 1 else "were"
+        yield ValidationError(f"Additional properties are not allowed ({names} {verb} unexpected)")
+    elif isinstance(additional, dict):
+        for key in extra:
+            yield from validator.descend(instance[key], additional, path=key)
+
+
+def _unique_items(
+    validator: Any, unique: bool, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if unique and isinstance(instance, list):
+        items = cast("list[Json]", instance)
+        if len({_identity(item) for item in items}) < len(items):
+            yield ValidationError("a list with the same item twice has non-unique elements")
+
+
+def _identity(value: Json) -> object:
+    """Equal for values that JSON Schema calls equal: 1 is 1.0, and neither is true."""
+    if isinstance(value, bool) or value is None:
+        return (type(value), value)
+    if isinstance(value, list):
+        return ("list", *(_identity(item) for item in value))
+    if isinstance(value, dict):
+        return frozenset((key, _identity(item)) for key, item in value.items())
+    return value
+
+
+_REFERENCES: Final = ("$ref", "$dynamicRef")
+_OWN: Final[dict[str, Keyword]] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}
+_KEYWORDS: Final[dict[str, Keyword]] = {
+    name: _counted(_OWN.get(name, keyword), REFERENCE_COST if name in _REFERENCES else 1)
+    for name, keyword in cast("Mapping[str, Keyword]", Draft202012Validator.VALIDATORS).items()
+}
+_Validator: Final[Any] = cast("Any", extend)(Draft202012Validator, _KEYWORDS)

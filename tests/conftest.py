@@ -1,0 +1,14 @@
+"""What holds for all tests.
+
+Property tests have no time limit of their own: on a machine that is busy with something else they
+would fail for being slow, not for being wrong. pytest's limit per test stays.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+# The profile that is active is the parent: with CI in the environment that is Hypothesis's own
+# `ci`, whose examples are the same in every run.
+settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("weft")
