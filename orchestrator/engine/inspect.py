@@ -87,8 +87,11 @@ async def execution(
         **shapes.summary(header, found.state),
         deadline_at=found.state.deadline_at,
         idempotency_key=header.get("key"),
+        replay_of=header.get("replayOf"),
+        replay_from=header.get("replayFrom"),
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
+        holding=shapes.holding(found),
         input=await claimcheck.load(engine, found.input),
         output=await claimcheck.load(engine, found.state.output),
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)

@@ -22,6 +22,7 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 BROKEN_READS: Final = 3  # times that a read is asked again
 PAGE_SIZE: Final = 200  # the most that the API gives at once
+SLOW: Final = httpx.Timeout(230.0, connect=CONNECT_SECONDS)  # Azure ends an answer then
 
 
 class Client:
@@ -117,6 +118,33 @@ class Client:
         body = {"reason": reason} if reason else {}
         path = f"/v1/executions/{_segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
+
+    def replay(
+        self, id: str, request: Mapping[str, Any], *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Run an ended execution again, as a new one."""
+        headers = {} if key is None else {b"Idempotency-Key": _header(key)}
+        path = f"/v1/executions/{_segment(id, 'execution id')}/replay"
+        return self._call("POST", path, json=dict(request), headers=headers)
+
+    # --- dead letters -----------------------------------------------------------------------------
+
+    def dead_letters(self, filters: Mapping[str, str], *, limit: int) -> dict[str, Any]:
+        """At most `limit` dead letters, newest first, as one page."""
+        return self._collect("/v1/deadletters", filters, limit)
+
+    def dead_letter(self, id: str) -> dict[str, Any]:
+        """One dead letter."""
+        return self._call("GET", f"/v1/deadletters/{_segment(id, 'dead letter id')}")
+
+    def resolve(self, id: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Retry, skip, fail or discard a dead letter; the letter after it."""
+        path = f"/v1/deadletters/{_segment(id, 'dead letter id')}/{verb}"
+        return self._call("POST", path, json=dict(body), timeout=SLOW)
+
+    def resolve_many(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A bulk action; what was done."""
+        return self._call("POST", "/v1/deadletters/bulk", json=dict(body), timeout=SLOW)
 
     # --- plumbing ---------------------------------------------------------------------------------
 
