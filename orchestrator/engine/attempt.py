@@ -65,6 +65,8 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
             data = await _run(engine, claim)
         name = f"{claim.id}:{claim.attempt}"
         return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
+    except LeaseLost:
+        raise
     except TimeoutError:
         if claim.call is not None:
             claim.call.cancelled = True

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 After = tuple[str | int, str] | None
 
-POLL_FIRST_MS = 20
+POLL_FIRST_MS = 5
 POLL_LAST_MS = 1_000
 MAX_PLACE_DIGITS = 9
 LAST_CHARACTER = "\uffff"

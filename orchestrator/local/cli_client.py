@@ -20,6 +20,7 @@ from orchestrator.local.cli_faults import NOT_FOUND, UNREACHABLE, USAGE, Fault, 
 DEFAULT_URL: Final = "http://127.0.0.1:7071"
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
+BROKEN_READS: Final = 3  # times that a read is asked again
 PAGE_SIZE: Final = 200  # the most that the API gives at once
 SLOW: Final = httpx.Timeout(230.0, connect=CONNECT_SECONDS)  # Azure ends an answer then
 
@@ -177,7 +178,7 @@ class Client:
 
     def _call(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
         try:
-            response = self._http.request(method, path, **kwargs)
+            response = self._request(method, path, **kwargs)
         except httpx.TimeoutException as error:
             raise Fault(
                 "TIMEOUT", f"{self.url} did not answer in time.", exit_code=UNREACHABLE
@@ -196,6 +197,16 @@ class Client:
         if response.is_success and isinstance(body, dict):
             return body
         raise self._refusal(response, body)
+
+    def _request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """A read whose connection breaks is asked again: of several workers one may have died, and
+        the next one answers. A write is not, its outcome is unknown."""
+        for _ in range(BROKEN_READS if method == "GET" else 0):
+            try:
+                return self._http.request(method, path, **kwargs)
+            except (httpx.RemoteProtocolError, httpx.ReadError):
+                continue
+        return self._http.request(method, path, **kwargs)
 
     def _refusal(self, response: httpx.Response, body: Any) -> Fault:
         error = body.get("error") if isinstance(body, dict) else None

@@ -104,7 +104,7 @@ class Watch:
         if new["status"] == "RUNNING":
             self.leases[execution, new["id"], new["attempt"]] = new["lease"]["until"]
         claimed = new["status"] == "RUNNING" and (
-            was != "RUNNING" or old["lease"]["token"] != new["lease"]["token"]
+            old is None or was != "RUNNING" or old["lease"]["token"] != new["lease"]["token"]
         )
         if claimed:
             self.claims[execution, new["id"]] += 1
