@@ -12,15 +12,19 @@ from typing import Any, Final
 from orchestrator.domain import events as ev
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.inputs import (
+    Accept,
     Cancel,
     Input,
     Lost,
+    Override,
     Pause,
     Resume,
+    Retry,
     Start,
     TaskResult,
     TimerDue,
 )
+from orchestrator.domain.reopening import Operator, apply_operator
 from orchestrator.domain.state import FailureRecord
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 
@@ -35,6 +39,7 @@ class _Batch:
         self.failed_items: list[TaskResult] = []
         self.cancelled: list[int] = []
         self.lost: list[Lost] = []
+        self.operator: list[Operator] = []
         self.cancel: Cancel | None = None
 
 
@@ -53,6 +58,7 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
     for result in batch.failed_items:
         _item_failed(draft, result)
     _requeue(draft, batch.lost)
+    apply_operator(draft, batch.operator)
     if batch.cancel is not None and draft.fold.status not in TERMINAL_EXECUTION:
         # Last: results that arrived with it are results.
         given = batch.cancel
@@ -138,6 +144,10 @@ def _cancel(draft: Draft, batch: _Batch, given: Cancel) -> None:
     batch.cancel = batch.cancel or given
 
 
+def _operator(draft: Draft, batch: _Batch, given: Operator) -> None:
+    batch.operator.append(given)
+
+
 def _timer_due(draft: Draft, batch: _Batch, given: TimerDue) -> None:
     if draft.fold.status is ExecutionStatus.PAUSED:
         return  # resuming looks at the waits again
@@ -183,4 +193,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     Pause: _pause,
     Resume: _resume,
     Cancel: _cancel,
+    Retry: _operator,
+    Override: _operator,
+    Accept: _operator,
 }

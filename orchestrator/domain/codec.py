@@ -8,11 +8,12 @@ written by hand for speed. The state's half is in `codec_state`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.codec_operator import READ_OPERATOR, WRITE_OPERATOR
 from orchestrator.domain.codec_state import (
     chunks_of,
     open_maps,
@@ -22,6 +23,7 @@ from orchestrator.domain.codec_state import (
     state_to_doc,
 )
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.positions import pack, unpack
 from orchestrator.domain.workflow import Workflow
 
 __all__ = [
@@ -39,8 +41,15 @@ __all__ = [
     "unpack",
 ]
 
-_PACK_OVER: Final = 8
-"""Positions from which a list is written as ranges: shorter ones cost more to pack than to keep."""
+_WIDE: Final = (
+    ev.TasksQueued,
+    ev.TasksSkipped,
+    ev.TasksCancelled,
+    ev.TasksRequeued,
+    ev.TasksReopened,
+    ev.TasksReset,
+    ev.TasksCopied,
+)
 
 
 def event_to_doc(event: ev.Event) -> dict[str, Any]:
@@ -62,13 +71,13 @@ def describe(event: ev.Event, workflow: Workflow) -> dict[str, Any]:
     for name in ("at", "startedAt", "dueAt", "deadlineAt"):
         if name in doc:
             doc[name] = iso(doc[name])
-    if isinstance(event, ev.TasksQueued | ev.TasksSkipped | ev.TasksCancelled | ev.TasksRequeued):
+    if isinstance(event, _WIDE):
         doc["tasks"] = [workflow.tasks[task].id for task in event.tasks]
     elif "task" in doc:
         doc["task"] = workflow.tasks[int(doc["task"])].id
     if isinstance(event, ev.MapItemsCompleted | ev.MapItemsCancelled):
         doc["items"] = list(event.items)
-    if isinstance(event, ev.TasksRequeued):
+    if isinstance(event, ev.TasksRequeued | ev.TasksReopened):
         doc["items"] = [
             {"task": workflow.tasks[task].id, "item": item} for task, item in event.items
         ]
@@ -79,36 +88,6 @@ def iso(at: int) -> str:
     """Epoch milliseconds as ISO 8601 in UTC, e.g. `2027-03-28T01:30:00.000Z`."""
     text = datetime.fromtimestamp(at // 1000, UTC).isoformat()  # quicker than strftime by far
     return f"{text[:19]}.{at % 1000:03}Z"
-
-
-def pack(positions: Sequence[int]) -> list[int] | str:
-    """A list as it is if short, else text of ranges in the given order: `"0-1999,2003"`."""
-    if len(positions) <= _PACK_OVER:
-        return list(positions)
-    parts: list[str] = []
-    first = last = positions[0]
-    for position in positions[1:]:
-        if position == last + 1:
-            last = position
-            continue
-        parts.append(str(first) if first == last else f"{first}-{last}")
-        first = last = position
-    parts.append(str(first) if first == last else f"{first}-{last}")
-    return ",".join(parts)
-
-
-def unpack(packed: list[int] | str) -> tuple[int, ...]:
-    """Inverse of `pack`."""
-    if not isinstance(packed, str):
-        return tuple(packed)
-    positions: list[int] = []
-    for part in packed.split(","):
-        first, _, last = part.partition("-")
-        if last:
-            positions.extend(range(int(first), int(last) + 1))
-        else:
-            positions.append(int(first))
-    return tuple(positions)
 
 
 _Doc = dict[str, Any]
@@ -162,6 +141,8 @@ def _w_completed(event: ev.TaskCompleted, doc: _Doc) -> None:
 
 def _w_failed(event: ev.TaskFailed, doc: _Doc) -> None:
     doc["task"] = event.task
+    if event.accepted:
+        doc["accepted"] = True
     doc["failure"] = record_to_doc(event.failure)
     if event.attempt:
         doc["attempt"] = event.attempt
@@ -226,6 +207,7 @@ _WRITE: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.FailureNoted: ("failureNoted", _w_failure),
     ev.ExecutionCompleted: ("executionCompleted", _w_execution_completed),
     ev.ExecutionFailed: ("executionFailed", _w_failure),
+    **WRITE_OPERATOR,
 }
 
 _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
@@ -260,6 +242,7 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         task=doc["task"],
         failure=record_from_doc(doc["failure"]),
         attempt=doc.get("attempt", 0),
+        accepted=doc.get("accepted", False),
     ),
     "tasksCancelled": lambda doc, at: ev.TasksCancelled(
         at=at, tasks=unpack(doc["tasks"]), reason=doc["reason"]
@@ -288,4 +271,5 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
     "executionFailed": lambda doc, at: ev.ExecutionFailed(
         at=at, failure=record_from_doc(doc["failure"])
     ),
+    **READ_OPERATOR,
 }

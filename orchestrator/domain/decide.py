@@ -16,19 +16,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.applying import apply_inputs
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.evaluation import Missing, Refused, evaluate, json_text, source_of
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.inputs import Facts, Input, Lost, Needs, Resume, Start
+from orchestrator.domain.inputs import (
+    Accept,
+    Facts,
+    Input,
+    Lost,
+    Needs,
+    Override,
+    Resume,
+    Retry,
+    Start,
+)
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.starting import advance_map, consider, dispatch
 from orchestrator.domain.state import ExecutionState, FailureRecord
-from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
+from orchestrator.domain.status import DEAD_CODES, TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.workflow import HANDLERS, Workflow
 
 
@@ -77,16 +87,20 @@ def decide(
     whole graph again. No events: nothing to do. Never raises for an input; `IllegalTransition`
     would mean that `state` does not belong to `workflow`.
     """
-    if state.status in TERMINAL_EXECUTION:
+    operator = any(isinstance(given, Retry | Override | Accept) for given in inputs)
+    if state.status in TERMINAL_EXECUTION and not (
+        operator and state.status is ExecutionStatus.FAILED
+    ):
         return Decision(events=(), state=state)
     draft = Draft(workflow, state, facts, now)
     apply_inputs(draft, inputs)
     if draft.fold.status in _ALIVE and _timed_out(draft):
         pass  # ended; paused ones, too
     elif draft.fold.status is ExecutionStatus.RUNNING:
-        whole = any(isinstance(given, Start | Lost | Resume) for given in inputs)
+        whole = operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
         _settle(draft, range(len(workflow.tasks)) if whole else ())
-        if not draft.fold.unsettled():  # a task that lacks data is still PENDING
+        held = draft.holding and Code.DEAD_LETTERED in draft.fold.codes
+        if not (draft.fold.unsettled() or held):  # a task that lacks data is still PENDING
             _finish(draft)
     draft.flush()
     return Decision(
@@ -181,6 +195,11 @@ def _finish(draft: Draft) -> None:
     failure = draft.fold.failure
     if failure is None:
         try:
+            failure = _left_dead(draft)
+        except Missing:
+            return
+    if failure is None:
+        try:
             output = _output(draft)
         except Missing:
             return
@@ -190,6 +209,25 @@ def _finish(draft: Draft) -> None:
             draft.emit(ev.ExecutionCompleted(at=draft.now, output=output))
             return
     draft.emit(ev.ExecutionFailed(at=draft.now, failure=failure))
+
+
+def _left_dead(draft: Draft) -> FailureRecord | None:
+    """The failure of a task that stayed dead although an operator reopened the execution for
+    another one: it counts now. Raises `Missing`."""
+    for task, code in enumerate(draft.fold.codes):
+        spec = draft.workflow.tasks[task]
+        if code not in DEAD_CODES or spec.continue_on_error:
+            continue
+        failure = draft.failures.get(task)
+        if failure is None:
+            fact = draft.facts.tasks.get(spec.id)
+            if fact is None:
+                draft.missing.add(spec.id)
+                raise Missing
+            error: Any = fact["error"]
+            failure = Failure.from_doc(error or {"type": "FAILED", "message": "see the task"})
+        return FailureRecord(failure=failure, task=spec.id)
+    return None
 
 
 def _output(draft: Draft) -> Payload | None:

@@ -82,9 +82,14 @@ class Draft:
         """A task fails, and its document says so already."""
         spec = self.workflow.tasks[task]
         record = FailureRecord(failure=failure, task=spec.id, index=index)
-        self.emit(ev.TaskFailed(at=self.now, task=task, failure=record, attempt=attempt))
+        accepted = self.holding and spec.continue_on_error
+        self.emit(
+            ev.TaskFailed(
+                at=self.now, task=task, failure=record, attempt=attempt, accepted=accepted
+            )
+        )
         self.changed.append(task)
-        if not spec.continue_on_error:
+        if not (spec.continue_on_error or self.holding):
             self.note(record)
 
     def note(self, record: FailureRecord) -> None:
@@ -106,6 +111,11 @@ class Draft:
             and self.workflow.on_failure is OnFailure.FAIL_FAST
             and self.workflow.tasks[task].run_when not in HANDLERS
         )
+
+    @property
+    def holding(self) -> bool:
+        """Whether a failed task waits for an operator's decision."""
+        return self.workflow.on_failure is OnFailure.HOLD
 
     @property
     def reason(self) -> str:

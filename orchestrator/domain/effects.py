@@ -82,7 +82,7 @@ def _dispatched(event: ev.Event) -> Iterable[tuple[int, int | None]]:
     match event:
         case ev.TasksQueued():
             return ((task, None) for task in event.tasks)
-        case ev.TasksRequeued():
+        case ev.TasksRequeued() | ev.TasksReopened():
             return (*((task, None) for task in event.tasks), *event.items)
         case ev.MapItemsQueued():
             return ((event.task, event.start + offset) for offset in range(event.count))
@@ -96,7 +96,7 @@ def _due(event: ev.Event) -> int | None:
     match event:
         case ev.TaskWaiting():
             return event.due_at
-        case ev.ExecutionStarted():
+        case ev.ExecutionStarted() | ev.ExecutionReopened():
             return event.deadline_at
         case _:
             return None

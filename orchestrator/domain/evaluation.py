@@ -15,7 +15,7 @@ from orchestrator.domain.expressions import Expression, ExpressionError, Scope, 
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson, dumps
-from orchestrator.domain.status import STATUS_OF_CODE, Code
+from orchestrator.domain.status import DEAD_CODES, STATUS_OF_CODE, Code
 from orchestrator.domain.topology import MAX_PAYLOAD_BYTES
 
 
@@ -108,9 +108,9 @@ def _entry(draft: Draft, task: int, id: str) -> Mapping[str, Json] | None:
     status = STATUS_OF_CODE[code].value
     if code == Code.COMPLETED and task in draft.outputs:
         return {"output": draft.outputs[task], "status": status, "error": None}
-    if code == Code.DEAD_LETTERED and task in draft.failures:
+    if code in DEAD_CODES and task in draft.failures:
         return {"output": None, "status": status, "error": draft.failures[task].to_doc()}
-    if code in (Code.COMPLETED, Code.DEAD_LETTERED):
+    if code == Code.COMPLETED or code in DEAD_CODES:
         fact = draft.facts.tasks.get(id)
         return None if fact is None else {**fact, "status": status}
     return {"output": None, "status": status, "error": None}

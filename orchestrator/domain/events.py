@@ -22,6 +22,14 @@ class ExecutionAccepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TasksCopied:
+    """A replay begins with these results of its origin; they are not run again."""
+
+    at: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted:
     """An orchestrator took it up."""
 
@@ -109,6 +117,7 @@ class TaskFailed:
     task: int
     failure: FailureRecord
     attempt: int = 0
+    accepted: bool = False  # under `hold`, with `continueOnError`: nobody has to decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +202,59 @@ class ExecutionFailed:
     failure: FailureRecord
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionReopened:
+    """An operator took up something that had failed: FAILED becomes RUNNING, with a whole new time
+    limit. The failure no longer counts; it stands in the history."""
+
+    at: int
+    by: str
+    reason: str = ""
+    deadline_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksReopened:
+    """An operator retries what was dead-lettered: dispatched again. A map waits for its items
+    again. A failure that stopped the execution no longer does."""
+
+    at: int
+    by: str
+    reason: str = ""
+    tasks: tuple[int, ...] = ()
+    items: tuple[tuple[int, int], ...] = ()  # (map task, item index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksReset:
+    """Tasks that are judged again, because an operator took up what they depended on or what had
+    stopped them. A map that had begun goes on with the items that had not completed."""
+
+    at: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOverridden:
+    """An operator gave the output that a task (or item) had failed to give: COMPLETED."""
+
+    at: int
+    task: int
+    item: int | None = None
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureAccepted:
+    """An operator let a holding execution go on without this task; it will end FAILED."""
+
+    at: int
+    task: int
+    by: str
+    reason: str = ""
+
+
 Event: TypeAlias = (
     ExecutionAccepted
     | ExecutionStarted
@@ -214,4 +276,10 @@ Event: TypeAlias = (
     | FailureNoted
     | ExecutionCompleted
     | ExecutionFailed
+    | TasksCopied
+    | ExecutionReopened
+    | TasksReopened
+    | TasksReset
+    | TaskOverridden
+    | FailureAccepted
 )

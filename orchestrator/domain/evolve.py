@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain import evolve_operator
 from orchestrator.domain.state import ExecutionState, MapState
 from orchestrator.domain.status import SETTLED_CODES, Code, ExecutionStatus
 from orchestrator.domain.transitions import (
@@ -32,6 +33,7 @@ _QUEUE: Final = codes_from(TASK, TaskOperation.QUEUE)
 _REQUEUE: Final = codes_from(TASK, TaskOperation.REQUEUE)
 _WAIT: Final = codes_from(TASK, TaskOperation.WAIT)
 _SKIP: Final = codes_from(TASK, TaskOperation.SKIP)
+_COPY: Final = frozenset({Code.PENDING})
 _COMPLETE: Final = codes_from(TASK, TaskOperation.COMPLETE)
 _FAIL: Final = codes_from(TASK, TaskOperation.FAIL)
 _CANCEL: Final = codes_from(TASK, TaskOperation.CANCEL)
@@ -52,6 +54,11 @@ class Fold(WorkingState):
         operation = _EXECUTION_OPERATION.get(type(event), ExecutionOperation.PROGRESS)
         self.status = check_execution(operation, self.status)
         _APPLY[type(event)](self, event)
+
+
+def _copied(fold: Fold, event: ev.TasksCopied) -> None:
+    for task in event.tasks:
+        fold.move(task, Code.COMPLETED, _COPY, TaskOperation.COMPLETE)
 
 
 def _started(fold: Fold, event: ev.ExecutionStarted) -> None:
@@ -93,7 +100,8 @@ def _completed(fold: Fold, event: ev.TaskCompleted) -> None:
 
 
 def _failed(fold: Fold, event: ev.TaskFailed) -> None:
-    before = fold.move(event.task, Code.DEAD_LETTERED, _FAIL, TaskOperation.FAIL)
+    code = Code.DEAD_ACCEPTED if event.accepted else Code.DEAD_LETTERED
+    before = fold.move(event.task, code, _FAIL, TaskOperation.FAIL)
     if before == Code.WAITING:
         state = fold.maps.get(event.task)
         if state is None or not state.failed or state.queued:
@@ -198,6 +206,8 @@ _EXECUTION_OPERATION: Final[dict[type, ExecutionOperation]] = {
     ev.ExecutionPaused: ExecutionOperation.PAUSE,
     ev.ExecutionResumed: ExecutionOperation.RESUME,
     ev.ExecutionCancelled: ExecutionOperation.CANCEL,
+    ev.ExecutionReopened: ExecutionOperation.REOPEN,
+    ev.TasksCopied: ExecutionOperation.COPY,
 }
 
 _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
@@ -220,6 +230,8 @@ _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
     ev.ExecutionPaused: _no_more,
     ev.ExecutionResumed: _no_more,
     ev.ExecutionCancelled: _execution_cancelled,
+    ev.TasksCopied: _copied,
+    **evolve_operator.APPLY,
 }
 
 

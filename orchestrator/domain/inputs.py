@@ -75,7 +75,46 @@ class Cancel:
     reason: str = ""
 
 
-Input: TypeAlias = Start | TaskResult | TimerDue | Lost | Pause | Resume | Cancel
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """An operator takes up what failed. `tasks`, `items`: dead-lettered by a worker, dispatched
+    again; `judged`: tasks that failed without one, judged again. Whatever was cancelled by a
+    failure, and what was skipped behind any of these, is judged again too; with `cancelled` that
+    alone is a reason to reopen (after a timeout nothing is dead). No event for what does not fit
+    (completed, cancelled by an operator, retried already)."""
+
+    by: str
+    reason: str = ""
+    tasks: tuple[int, ...] = ()
+    items: tuple[tuple[int, int], ...] = ()
+    judged: tuple[int, ...] = ()
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """An operator gives the output that a dead-lettered task or item failed to give; the engine
+    stores it."""
+
+    task: int
+    item: int | None = None
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """An operator lets an execution that holds for this task go on without it."""
+
+    task: int
+    failure: Failure
+    by: str
+    reason: str = ""
+
+
+Input: TypeAlias = (
+    Start | TaskResult | TimerDue | Lost | Pause | Resume | Cancel | Retry | Override | Accept
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

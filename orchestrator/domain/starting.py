@@ -6,6 +6,7 @@ One function per kind of start, found by type. Tasks for the workers are only co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -35,7 +36,7 @@ def consider(draft: Draft, task: int) -> None:
     """Skip, start or leave alone a PENDING task, by its needs and its `when`. If data is missing
     (`Draft.missing`), it is left alone."""
     spec = draft.workflow.tasks[task]
-    verdict = judge(spec.run_when, spec.needs, draft.fold.codes)
+    verdict = judge(spec.run_when, spec.needs, draft.fold.codes, holding=draft.holding)
     if verdict is Verdict.WAIT:
         return
     if verdict is Verdict.SKIP:
@@ -86,10 +87,20 @@ def dispatch(draft: Draft, maps: set[int]) -> None:
         state = draft.fold.maps[task]
         if state.failed or state.cancelled:
             continue
-        limit = draft.workflow.tasks[task].max_concurrency or state.count
-        count = min(limit - state.queued, state.count - state.next)
-        if count > 0:
-            draft.emit(ev.MapItemsQueued(at=draft.now, task=task, start=state.next, count=count))
+        room = (draft.workflow.tasks[task].max_concurrency or state.count) - state.queued
+        for start, count in _pending_runs(state.items, room):
+            draft.emit(ev.MapItemsQueued(at=draft.now, task=task, start=start, count=count))
+
+
+def _pending_runs(items: bytes, room: int) -> Iterator[tuple[int, int]]:
+    """The first `room` PENDING items as (start, count). One run, unless the map was reopened."""
+    start = items.find(Code.PENDING)
+    while room > 0 and start >= 0:
+        some = items[start : start + room]
+        count = len(some) - len(some.lstrip(bytes([Code.PENDING])))
+        yield start, count
+        room -= count
+        start = items.find(Code.PENDING, start + count)
 
 
 def _condition(draft: Draft, task: int, spec: TaskSpec) -> bool:

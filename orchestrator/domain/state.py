@@ -40,12 +40,6 @@ class MapState:
     cancelled: int = 0
     failure: FailureRecord | None = None  # the first failed item; becomes the map's own cause
 
-    @property
-    def next(self) -> int:
-        """Index of the first item that was never dispatched (items go out in order); `count` if
-        all were. Only meaningful while the map is WAITING."""
-        return self.queued + self.completed + self.failed + self.cancelled
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionState:

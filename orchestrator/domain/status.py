@@ -56,6 +56,7 @@ class Code:
     SKIPPED_CONDITION: Final = ord("s")  # its own `when` was false
     CANCELLED: Final = ord("X")
     DEAD_LETTERED: Final = ord("D")
+    DEAD_ACCEPTED: Final = ord("d")  # under `hold`: the execution goes on without it
 
 
 STATUS_OF_CODE: Final[dict[int, TaskStatus]] = {
@@ -67,6 +68,7 @@ STATUS_OF_CODE: Final[dict[int, TaskStatus]] = {
     Code.SKIPPED_CONDITION: TaskStatus.SKIPPED,
     Code.CANCELLED: TaskStatus.CANCELLED,
     Code.DEAD_LETTERED: TaskStatus.DEAD_LETTERED,
+    Code.DEAD_ACCEPTED: TaskStatus.DEAD_LETTERED,
 }
 
 SETTLED_CODES: Final = frozenset(
@@ -76,9 +78,13 @@ SETTLED_CODES: Final = frozenset(
         Code.SKIPPED_CONDITION,
         Code.CANCELLED,
         Code.DEAD_LETTERED,
+        Code.DEAD_ACCEPTED,
     }
 )
 """Codes of a task that will not move again by itself."""
+
+DEAD_CODES: Final = frozenset({Code.DEAD_LETTERED, Code.DEAD_ACCEPTED})
+SKIPPED_CODES: Final = frozenset({Code.SKIPPED_UPSTREAM, Code.SKIPPED_CONDITION})
 
 SKIP_REASON: Final[dict[int, str]] = {
     Code.SKIPPED_UPSTREAM: "upstream",

@@ -21,7 +21,6 @@ DO_TYPES: Final = frozenset({"wait"})
 """Task types inside the `do` of a map."""
 FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
 """Fields of a task or a `do`."""
-ON_FAILURE: Final = frozenset({"hold"})
 
 
 def unsupported(validated: Validated) -> list[ErrorDetail]:
@@ -30,8 +29,6 @@ def unsupported(validated: Validated) -> list[ErrorDetail]:
 
 
 def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
-    if raw.get("onFailure") in ON_FAILURE:
-        yield _detail("$.onFailure", f"onFailure {raw['onFailure']}")
     tasks = raw["tasks"]
     assert isinstance(tasks, dict)
     for key, task in tasks.items():

@@ -32,6 +32,8 @@ class ExecutionOperation(StrEnum):
     PAUSE = "pause"  # an operator's
     RESUME = "resume"
     CANCEL = "cancel"
+    REOPEN = "reopen"  # an operator takes up what failed
+    COPY = "copy"  # a replay begins with results of its origin
 
 
 class TaskOperation(StrEnum):
@@ -44,6 +46,10 @@ class TaskOperation(StrEnum):
     COMPLETE = "complete"
     FAIL = "fail"
     CANCEL = "cancel"
+    RETRY = "retry"  # an operator's: dispatch what failed again; a map: wait for its items again
+    RESET = "reset"  # judge again, after an operator took up what it depended on
+    OVERRIDE = "override"  # an operator gives the output that it failed to give
+    ACCEPT = "accept"  # an operator lets a holding execution go on without it
 
 
 class WorkerOperation(StrEnum):
@@ -55,6 +61,8 @@ class WorkerOperation(StrEnum):
     COMPLETE = "complete"
     FAIL = "fail"  # no attempts left, or not retryable
     GIVE_BACK = "giveBack"  # the execution is failing: end it without running it (again)
+    REOPEN = "reopen"  # an operator's retry, written with the execution's change
+    OVERRIDE = "override"  # an operator's output, likewise
 
 
 EXECUTION: Final[Mapping[tuple[ExecutionOperation, ExecutionStatus], ExecutionStatus]] = {
@@ -69,6 +77,8 @@ EXECUTION: Final[Mapping[tuple[ExecutionOperation, ExecutionStatus], ExecutionSt
     (ExecutionOperation.CANCEL, _E.PENDING): _E.CANCELLED,
     (ExecutionOperation.CANCEL, _E.RUNNING): _E.CANCELLED,
     (ExecutionOperation.CANCEL, _E.PAUSED): _E.CANCELLED,
+    (ExecutionOperation.REOPEN, _E.FAILED): _E.RUNNING,
+    (ExecutionOperation.COPY, _E.PENDING): _E.PENDING,
 }
 
 TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
@@ -77,7 +87,7 @@ TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.REQUEUE, _T.QUEUED): _T.QUEUED,
     (TaskOperation.WAIT, _T.PENDING): _T.WAITING,
     (TaskOperation.SKIP, _T.PENDING): _T.SKIPPED,
-    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait already over, an empty map
+    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait over, an empty map, a replay
     (TaskOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,
     (TaskOperation.COMPLETE, _T.WAITING): _T.COMPLETED,  # a wait whose time has come
     (TaskOperation.FAIL, _T.PENDING): _T.DEAD_LETTERED,  # its expression fails
@@ -86,6 +96,12 @@ TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.CANCEL, _T.PENDING): _T.CANCELLED,
     (TaskOperation.CANCEL, _T.QUEUED): _T.CANCELLED,
     (TaskOperation.CANCEL, _T.WAITING): _T.CANCELLED,
+    (TaskOperation.RETRY, _T.DEAD_LETTERED): _T.QUEUED,  # a map with failed items: WAITING
+    (TaskOperation.RESET, _T.DEAD_LETTERED): _T.PENDING,  # it failed without a worker
+    (TaskOperation.RESET, _T.CANCELLED): _T.PENDING,  # a map that had begun: WAITING
+    (TaskOperation.RESET, _T.SKIPPED): _T.PENDING,
+    (TaskOperation.OVERRIDE, _T.DEAD_LETTERED): _T.COMPLETED,
+    (TaskOperation.ACCEPT, _T.DEAD_LETTERED): _T.DEAD_LETTERED,
 }
 
 ITEM: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
@@ -95,6 +111,9 @@ ITEM: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,
     (TaskOperation.CANCEL, _T.PENDING): _T.CANCELLED,  # with its map
     (TaskOperation.CANCEL, _T.QUEUED): _T.CANCELLED,
+    (TaskOperation.RETRY, _T.DEAD_LETTERED): _T.QUEUED,
+    (TaskOperation.RESET, _T.CANCELLED): _T.PENDING,
+    (TaskOperation.OVERRIDE, _T.DEAD_LETTERED): _T.COMPLETED,
 }
 
 WORKER: Final[Mapping[tuple[WorkerOperation, TaskStatus], TaskStatus]] = {
@@ -107,6 +126,9 @@ WORKER: Final[Mapping[tuple[WorkerOperation, TaskStatus], TaskStatus]] = {
     (WorkerOperation.GIVE_BACK, _T.QUEUED): _T.CANCELLED,
     (WorkerOperation.GIVE_BACK, _T.RETRYING): _T.CANCELLED,
     (WorkerOperation.GIVE_BACK, _T.RUNNING): _T.CANCELLED,  # only after its lease expired
+    (WorkerOperation.CLAIM, _T.CANCELLED): _T.RUNNING,  # given back, then dispatched again
+    (WorkerOperation.REOPEN, _T.DEAD_LETTERED): _T.RETRYING,
+    (WorkerOperation.OVERRIDE, _T.DEAD_LETTERED): _T.COMPLETED,
 }
 
 

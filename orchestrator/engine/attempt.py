@@ -17,8 +17,9 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
-from orchestrator.domain.workflow import TaskType
+from orchestrator.domain.workflow import TaskSpec, TaskType
 from orchestrator.engine import claimcheck, documents, facts
+from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 HTTP_ACTIVITY = "weft.http"
 TRANSFORM_ACTIVITY = "weft.transform"
+MASK = "***"
+"""What people see in place of a secret."""
 _INPUT_FIELD = {
     TaskType.ACTIVITY: "input",
     TaskType.HTTP: "request",
@@ -62,6 +65,8 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
             data = await _run(engine, claim)
         name = f"{claim.id}:{claim.attempt}"
         return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
+    except LeaseLost:
+        raise
     except TimeoutError:
         if claim.call is not None:
             claim.call.cancelled = True
@@ -118,8 +123,16 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
     spec, partition = claim.spec, claim.aggregate.partition
     if claim.gathers:
         return await gather(engine, partition, spec.id, claim.count)
-    given = await _resolve(engine, claim)
     key = f"{partition[1]}:{spec.id}"
+    key = key if claim.item is None else f"{key}:{claim.item}"
+    edited = claim.doc.get("inputOverride")
+    if edited is None:
+        given = await resolve(engine, claim.aggregate, spec, claim.item)
+    else:
+        # Another request than the one before: under its key a service would answer with the old
+        # result, or refuse it.
+        given = await claimcheck.load(engine, Payload.from_doc(edited))
+        key = f"{key}:edit{claim.doc['granted']}"
     call = ActivityCall(
         activity={TaskType.HTTP: HTTP_ACTIVITY, TaskType.TRANSFORM: TRANSFORM_ACTIVITY}.get(
             spec.type, spec.activity
@@ -130,7 +143,7 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
         task=spec.id,
         item=claim.item,
         attempt=claim.attempt,
-        idempotency_key=key if claim.item is None else f"{key}:{claim.item}",
+        idempotency_key=key,
         timeout_ms=spec.timeout_ms,
         traceparent=claim.aggregate.traceparent,
         last_heartbeat_at=engine.clock.now(),
@@ -143,36 +156,39 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
     return jsonvalues.dumps(await engine.activities.run(call))
 
 
-async def _resolve(engine: Engine, claim: Claim) -> Json:
-    """The task's input with its expressions evaluated. Data is never evaluated again."""
-    template, aggregate = claim.spec.template, claim.aggregate
+async def resolve(
+    engine: Engine, aggregate: Aggregate, spec: TaskSpec, index: int | None, *, masked: bool = False
+) -> Json:
+    """The task's input with its expressions evaluated. Data is never evaluated again. `masked`:
+    for people's eyes, every secret is `MASK`. Raises `ExpressionError`, `SecretNotFound`,
+    `ItemMissing`, and what the ports raise."""
+    template = spec.template
     if template is None:
         return None
     if template.constant:
         return template.evaluate(Scope())
     names = template.names
     item: Json = None
-    if claim.item is not None and "item" in names:
-        item = await _item(engine, claim, claim.item)
+    if index is not None and "item" in names:
+        item = await _item(engine, aggregate.partition, spec.id, index)
     return template.evaluate(
         Scope(
             input=await claimcheck.load(engine, aggregate.input) if "input" in names else None,
             tasks=await facts.outcomes(engine, aggregate, template.tasks),
             execution=facts.execution_facts(aggregate),
             item=item,
-            index=claim.item,
+            index=index,
             secrets={
-                name: await engine.secrets.get(aggregate.partition[0], name)
+                name: MASK if masked else await engine.secrets.get(aggregate.partition[0], name)
                 for name in template.secrets
             },
         )
     )
 
 
-async def _item(engine: Engine, claim: Claim, index: int) -> Json:
+async def _item(engine: Engine, partition: tuple[str, str], task: str, index: int) -> Json:
     """The map item's value, from its chunk (read once per process: it never changes)."""
-    partition = claim.aggregate.partition
-    id = documents.items_id(claim.spec.id, index // MAP_CHUNK_ITEMS)
+    id = documents.items_id(task, index // MAP_CHUNK_ITEMS)
     key = (*partition, id)
     chunk: list[Json] | None = engine.values.get(key)
     if chunk is None:

@@ -131,15 +131,17 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
             closed = _cancelled(existing.body, now)
             return Ended(aggregate, closed, existing.etag, report=False)
         return refusal
+    giving_back = gives_back(aggregate.workflow, aggregate.state, position)
     if doc is not None and doc["status"] in FINAL:
-        return Refusal("finished")
-    giving_back = _gives_back(aggregate.workflow, aggregate.state, position)
+        again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
+        if not again:
+            return Refusal("finished")
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
             return Refusal("leased")
         if ended := _take_over(aggregate, spec, doc, existing and existing.etag, now):
             return ended
-    elif doc is not None and not giving_back and doc["dueAt"] > now:
+    elif doc is not None and not giving_back and doc.get("dueAt", 0) > now:
         early = doc["dueAt"] - now
         return Refusal("notDue", again_ms=early if early <= CLOCK_SKEW_MS else None)
     if giving_back:
@@ -256,7 +258,7 @@ def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
     return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
-def _gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
+def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
     """Whether the execution is failing fast and this task is no handler: then it is not begun."""
     return (
         state.failure is not None
@@ -273,8 +275,13 @@ def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:
     return doc
 
 
+def counted(doc: dict[str, Any]) -> int:
+    """Attempts that count against `maxAttempts`: those since an operator's last retry."""
+    return doc["attempt"] - doc.get("granted", 0)
+
+
 def _without_lease(doc: dict[str, Any]) -> dict[str, Any]:
-    dropped = ("lease", "sweepAt", "dueAt")
+    dropped = ("lease", "sweepAt", "dueAt", "endedAt")
     return {key: value for key, value in doc.items() if key not in dropped}
 
 
@@ -291,7 +298,7 @@ def _take_over(
         *doc["attempts"][:-1],
         {**doc["attempts"][-1], "endedAt": now, "error": failure.to_doc()},
     ]
-    left = next_delay(spec.retry, attempt=doc["attempt"], key="") is not None
+    left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None
     final = _without_lease(doc) | {

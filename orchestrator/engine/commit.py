@@ -19,7 +19,7 @@ from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
 from orchestrator.domain.events import Event, TaskFailed, TasksRequeued
-from orchestrator.domain.failure import Failure
+from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState
@@ -32,7 +32,7 @@ from orchestrator.domain.topology import (
     MAX_ERROR_BYTES,
 )
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, outbox
+from orchestrator.engine import claimcheck, documents, letters, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -50,6 +50,8 @@ FAILURE_TEXT_BYTES = 256 * 1024
 SIDE_BYTES_IN_COMMIT = 512 * 1024
 """What side documents may weigh in a batch of 2 MB, beside state, history and outbox."""
 SEE_TASK = "see the task"
+MAX_BESIDE = 24
+"""Operations that an operator's decision may add to a batch."""
 
 
 class Outdated(Exception):
@@ -57,12 +59,19 @@ class Outdated(Exception):
 
 
 async def commit(
-    engine: Engine, aggregate: Aggregate, decision: Decision, *, now: int
+    engine: Engine,
+    aggregate: Aggregate,
+    decision: Decision,
+    *,
+    now: int,
+    beside: Sequence[Operation] = (),
 ) -> tuple[Aggregate, list[dict[str, Any]]]:
-    """Store `decision`; the new aggregate, and the outbox documents to send.
+    """Store `decision`; the new aggregate, and the outbox documents to send. `beside`: what an
+    operator's decision changes besides, in the same batch (at most `MAX_BESIDE`).
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
     side = await _side_documents(engine, aggregate, decision)
+    side += _dead_letters(aggregate, decision, now)
     decision = await _offload_output(engine, aggregate, decision)
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
@@ -84,6 +93,7 @@ async def commit(
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
+    operations += beside
     room = MAX_BATCH_OPERATIONS - len(operations)
     if len(side) <= room and sum(map(_weight, side)) <= SIDE_BYTES_IN_COMMIT:
         operations += [Upsert(doc) for doc in side]
@@ -209,6 +219,17 @@ async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decisi
         return decision
     data = output.text.encode()
     return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
+
+
+def _dead_letters(aggregate: Aggregate, decision: Decision, now: int) -> list[dict[str, Any]]:
+    """Of tasks that failed without a worker. A map that failed with its items has none of its own:
+    its items have."""
+    seq = aggregate.state.seq + 1
+    return [
+        letters.of_decision(aggregate, aggregate.workflow.tasks[task].id, failure, seq, now)
+        for task, failure in decision.failures.items()
+        if failure.type != FailureType.MAP_ITEM_FAILED
+    ]
 
 
 async def _side_documents(

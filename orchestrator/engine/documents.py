@@ -9,6 +9,7 @@ All live in container `executions`, in the logical partition (tenantId, executio
     task:{task}[:{item}]  task        the worker that claims it     lease, attempts, result
     items:{task}:{chunk}  items       orchestrator, before MapStarted   500 evaluated items
     map:{task}:{chunk}    map         orchestrator                  item statuses, see `chunk_items`
+    dead:{task}[:{item}]:{attempt}  deadletter  with the failure        see `letters`
 
 `sweepAt` (epoch ms) is the one field the sweeper looks for: on an execution "look after me if
 nothing happened by then", on a task "its lease or retry is overdue by then", on an outbox "should
@@ -56,6 +57,11 @@ def events_id(seq: int) -> str:
 def tag_field(name: str) -> str:
     """Property of an execution document that repeats a tag, so that lists can be filtered by it."""
     return f"tag:{name}"
+
+
+def dead_id(task: str, item: int | None, attempt: str) -> str:
+    """Id of a dead letter: one per task (or item) and attempt, however often it is written."""
+    return f"dead:{task}:{attempt}" if item is None else f"dead:{task}:{item}:{attempt}"
 
 
 def items_id(task: str, chunk: int) -> str:

@@ -18,7 +18,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, documents
+from orchestrator.engine import claimcheck, claims, documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -67,7 +67,7 @@ async def inputs_of(
     lost: list[tuple[int, int | None]] = []
     for id, (task, item) in finished.items():
         doc = found.get(id)
-        if doc is not None and doc["status"] in _OUTCOME:
+        if doc is not None and _has_ended(aggregate, task, doc):
             inputs.append(_result(task, item, doc))
         elif check and _nobody_works(engine, doc):
             lost.append((task, item))
@@ -79,6 +79,14 @@ async def inputs_of(
             )
         )
     return inputs
+
+
+def _has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:
+    """Whether the document holds a result. Given back counts only while the execution fails: once
+    an operator has taken it up again, what was given back is to be run."""
+    if doc["status"] == TaskStatus.CANCELLED.value:
+        return claims.gives_back(aggregate.workflow, aggregate.state, task)
+    return doc["status"] in _OUTCOME
 
 
 def _result(task: int, item: int | None, doc: dict[str, Any]) -> TaskResult:

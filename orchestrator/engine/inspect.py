@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 After = tuple[str | int, str] | None
 
-POLL_FIRST_MS = 20
+POLL_FIRST_MS = 5
 POLL_LAST_MS = 1_000
 MAX_PLACE_DIGITS = 9
 LAST_CHARACTER = "\uffff"
@@ -87,8 +87,11 @@ async def execution(
         **shapes.summary(header, found.state),
         deadline_at=found.state.deadline_at,
         idempotency_key=header.get("key"),
+        replay_of=header.get("replayOf"),
+        replay_from=header.get("replayFrom"),
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
+        holding=shapes.holding(found),
         input=await claimcheck.load(engine, found.input),
         output=await claimcheck.load(engine, found.state.output),
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)

@@ -19,10 +19,10 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
-from orchestrator.engine import outbox, relay
+from orchestrator.engine import letters, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended, still_held
+from orchestrator.engine.claims import Claim, Ended, counted, still_held
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
@@ -33,12 +33,17 @@ log = logging.getLogger(__name__)
 async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
     """Write the attempt's end and send its message. A lost lease drops the result. Raises what
     the store raises once `patiently` gave up: the lease then lapses and the task is taken over."""
+    letter = None
+    if outcome.failure is not None and _delay(claim, outcome.failure.bounded()) is None:
+        letter = await letters.given(engine, claim.aggregate, claim.doc)
     async with claim.lock:
         now = engine.clock.now()
         doc, message = _ended(claim, outcome, now)
-        written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+        if letter is not None:
+            letter = letters.of_attempt(claim.aggregate, claim.spec, doc, letter, now)
+        written = await _write(engine, claim.aggregate, doc, claim.etag, message, now, letter)
         if written is None and await still_held(engine, claim):
-            written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+            written = await _write(engine, claim.aggregate, doc, claim.etag, message, now, letter)
         # The lease ends here: a renewal while the message is sent would meet the new ETag, and be
         # taken for a lease that another worker has.
         claim.ended = True
@@ -61,8 +66,12 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
 async def record_end(engine: Engine, ended: Ended) -> None:
     """Write a final document of a task that was not run, and tell the orchestrator."""
     message = _finished(ended.aggregate, ended.doc) if ended.report else None
-    now = engine.clock.now()
-    written = await _write(engine, ended.aggregate, ended.doc, ended.etag, message, now)
+    letter, now = None, engine.clock.now()
+    if ended.doc["status"] == TaskStatus.DEAD_LETTERED.value:
+        given = await letters.given(engine, ended.aggregate, ended.doc)
+        spec = letters.spec_of(ended.aggregate, ended.doc)
+        letter = letters.of_attempt(ended.aggregate, spec, ended.doc, given, now)
+    written = await _write(engine, ended.aggregate, ended.doc, ended.etag, message, now, letter)
     if written is not None:
         engine.metrics.count("weft_attempts_total", ended.doc["status"])
         await relay.send_now(engine, written)
@@ -107,7 +116,7 @@ def _delay(claim: Claim, failure: Failure) -> int | None:
     key = f"{claim.aggregate.execution}:{claim.id}"
     return next_delay(
         claim.spec.retry,
-        attempt=claim.attempt,
+        attempt=counted(claim.doc),
         key=key,
         retry_after_ms=failure.retry_after_ms,
     )
@@ -126,9 +135,11 @@ async def _write(
     etag: str | None,
     message: Outgoing | None,
     now: int,
+    letter: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]] | None:
-    """The batch; the outbox documents to send, or None if somebody else has the task. `recorded`
-    names this very write, to tell it from another's when its answer is lost."""
+    """The batch, with `letter` if there is one; the outbox documents to send, or None if somebody
+    else has the task. `recorded` names this very write, to tell it from another's when its answer
+    is lost."""
     partition = aggregate.partition
     doc["recorded"] = engine.ids.new()
     if doc["status"] == TaskStatus.RETRYING.value:
@@ -142,6 +153,9 @@ async def _write(
     )
     first = Create(doc) if etag is None else Replace(doc, etag)
     operations = [first, *(Create(entry) for entry in sends)]
+    if letter is not None:
+        operations.append(Create(letter))
+        engine.metrics.count("weft_dead_letters_total", letter["kind"])
     try:
         await patiently(engine, engine.store.batch, EXECUTIONS, partition, list(operations))
     except (PreconditionFailed, Conflict, NotFound):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.state import ExecutionState
@@ -9,10 +10,11 @@ from orchestrator.domain.status import (
     SETTLED_CODES,
     SKIP_REASON,
     STATUS_OF_CODE,
+    TERMINAL_EXECUTION,
     Code,
     TaskStatus,
 )
-from orchestrator.domain.workflow import TaskSpec
+from orchestrator.domain.workflow import OnFailure, TaskSpec
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.views import (
     AttemptView,
@@ -52,8 +54,17 @@ def progress(state: ExecutionState) -> Progress:
         completed=count(Code.COMPLETED),
         skipped=count(Code.SKIPPED_UPSTREAM) + count(Code.SKIPPED_CONDITION),
         cancelled=count(Code.CANCELLED),
-        dead_lettered=count(Code.DEAD_LETTERED),
+        dead_lettered=count(Code.DEAD_LETTERED) + count(Code.DEAD_ACCEPTED),
     )
+
+
+def holding(found: Aggregate) -> list[str]:
+    """Ids of the tasks for which the execution waits for an operator."""
+    over = found.state.status in TERMINAL_EXECUTION
+    if found.workflow.on_failure is not OnFailure.HOLD or over:
+        return []
+    codes = enumerate(found.state.tasks)
+    return [found.workflow.tasks[at].id for at, code in codes if code == Code.DEAD_LETTERED]
 
 
 def failure(
@@ -120,22 +131,27 @@ def task_details(
         "item": item,
         "timeout_ms": ran.timeout_ms,
         "retry": _retry(ran),
-        "attempts": [
-            AttemptView(
-                attempt=entry["attempt"],
-                worker=entry["worker"],
-                started_at=entry["startedAt"],
-                ended_at=entry.get("endedAt"),
-                error=failure(entry.get("error")),
-            )
-            for entry in (doc or {}).get("attempts", ())
-        ],
+        "attempts": attempts((doc or {}).get("attempts", ())),
         "lease": LeaseView(
             worker=held["worker"], expires_at=held["until"], heartbeat_at=held["beatAt"]
         )
         if held
         else None,
     }
+
+
+def attempts(entries: Sequence[dict[str, Any]]) -> list[AttemptView]:
+    """Stored attempts."""
+    return [
+        AttemptView(
+            attempt=entry["attempt"],
+            worker=entry["worker"],
+            started_at=entry["startedAt"],
+            ended_at=entry.get("endedAt"),
+            error=failure(entry.get("error")),
+        )
+        for entry in entries
+    ]
 
 
 def _inner(spec: TaskSpec) -> TaskSpec:

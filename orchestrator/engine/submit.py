@@ -20,8 +20,8 @@ from orchestrator.domain.errors import (
     NotFoundError,
     TooLargeError,
 )
-from orchestrator.domain.events import ExecutionAccepted
-from orchestrator.domain.evolve import accepted
+from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
+from orchestrator.domain.evolve import fold
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
@@ -61,8 +61,8 @@ async def start(
     digest = jsonvalues.body_hash(
         {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
     )
-    execution = _derived_id(tenant, workflow, key) if key is not None else engine.ids.new()
-    if key is not None and (known := await _repeat(engine, tenant, execution, digest, key)):
+    execution = derived_id(tenant, workflow, key) if key is not None else engine.ids.new()
+    if key is not None and (known := await repeat(engine, tenant, execution, digest, key)):
         return known
     if head.body["archived"]:
         raise ConflictError(
@@ -76,7 +76,7 @@ async def start(
             code="VERSION_NOT_FOUND",
         )
     runnable = await catalog.compiled(engine, tenant, workflow, number)
-    _check_input(runnable, input)
+    check_input(runnable, input)
     partition = (tenant, execution)
     try:
         payload = await claimcheck.store(engine, partition, "input", jsonvalues.dumps(input))
@@ -95,9 +95,9 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
-    created = await _store(engine, partition, header, len(runnable.tasks))
+    created = await store(engine, partition, header, len(runnable.tasks))
     if not created:
-        known = await _repeat(engine, tenant, execution, digest, key or "")
+        known = await repeat(engine, tenant, execution, digest, key or "")
         if known is None:
             raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")
         return known
@@ -117,14 +117,21 @@ def links(execution: str) -> dict[str, str]:
     return {"self": own, "tasks": f"{own}/tasks", "history": f"{own}/history"}
 
 
-async def _store(
-    engine: Engine, partition: tuple[str, str], header: dict[str, Any], tasks: int
+async def store(
+    engine: Engine,
+    partition: tuple[str, str],
+    header: dict[str, Any],
+    tasks: int,
+    copied: tuple[int, ...] = (),
 ) -> bool:
-    """The submission's batch, then the fast path. False if the execution exists already."""
+    """The submission's batch, then the fast path. False if the execution exists already. `copied`:
+    tasks whose results are there already (`replay`)."""
     now = engine.clock.now()
     commit = engine.ids.new()
-    event = ExecutionAccepted(at=now, tasks=tasks)
-    state = accepted(event)
+    happened: list[Event] = [ExecutionAccepted(at=now, tasks=tasks)]
+    if copied:
+        happened.append(TasksCopied(at=now, tasks=copied))
+    state = fold(None, happened)
     execution = {
         **documents.base(partition, partition[1], "execution"),
         **header,
@@ -138,7 +145,7 @@ async def _store(
         **documents.base(partition, documents.events_id(0), "events"),
         "seq": 0,
         "commit": commit,
-        "events": [codec.event_to_doc(event)],
+        "events": [codec.event_to_doc(event) for event in happened],
     }
     first = Outgoing(Message(MessageType.EXECUTION_STARTED, *partition))
     sends = outbox.build(
@@ -171,13 +178,13 @@ async def _was_mine(engine: Engine, partition: tuple[str, str], commit: str) -> 
     return any(doc.body["commit"] == commit for doc in found.values())
 
 
-def _derived_id(tenant: str, workflow: str, key: str) -> str:
+def derived_id(tenant: str, workflow: str, key: str) -> str:
     """An id of the same alphabet as fresh ones, from the idempotency key. NUL separates, because
     no tenant, workflow name or key can contain it."""
     return "k" + hashlib.sha256(f"{tenant}\0{workflow}\0{key}".encode()).hexdigest()[:31]
 
 
-async def _repeat(
+async def repeat(
     engine: Engine, tenant: str, execution: str, digest: str, key: str
 ) -> StartResult | None:
     """The first answer again, if the execution exists."""
@@ -190,7 +197,7 @@ async def _repeat(
     if doc.body["requestHash"] != digest:
         raise ConflictError(
             f"idempotency key {key!r} was used before with another request; use a new key, or send "
-            "the same input, version and tags",
+            "the same request",
             code="IDEMPOTENCY_KEY_REUSED",
         )
     engine.metrics.count("weft_duplicates_suppressed_total", "start")
@@ -225,7 +232,7 @@ def _check_tags(labels: dict[str, str]) -> None:
         raise InvalidError("the tags are not valid", details=faults)
 
 
-def _check_input(workflow: Workflow, input: Json) -> None:
+def check_input(workflow: Workflow, input: Json) -> None:
     """Validate against the definition's schema. Remote references were refused at publish."""
     if workflow.input_schema is None:
         return

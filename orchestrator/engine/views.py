@@ -91,8 +91,14 @@ class ExecutionView(ExecutionSummary):
 
     deadline_at: Instant | None = None
     idempotency_key: str | None = None
+    replay_of: str | None = None
+    """The execution that this one repeats."""
+    replay_from: str | None = None
+    """The task from which on it does; results of others were copied."""
     traceparent: str | None = None
     seq: int
+    holding: list[str] = Field(default_factory=list)
+    """Tasks whose failure an operator must decide about before it goes on (`onFailure: hold`)."""
     input: Any = None
     output: Any = None
     error: FailureView | None = None

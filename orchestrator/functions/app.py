@@ -11,9 +11,11 @@ import azure.functions as func
 from orchestrator.functions import (
     change_feed,
     http_control,
+    http_deadletters,
     http_executions,
     http_operations,
     http_workflows,
+    queue_deadletter,
     queue_orchestration,
     queue_tasks,
     timers,
@@ -28,9 +30,11 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         http_workflows,
         http_executions,
         http_control,
+        http_deadletters,
         http_operations,
         queue_orchestration,
         queue_tasks,
+        queue_deadletter,
         change_feed,
         timers,
     ):

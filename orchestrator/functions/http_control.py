@@ -1,16 +1,17 @@
-"""What operators do to an execution over HTTP: pause, resume, cancel."""
+"""What operators do to an execution over HTTP: pause, resume, cancel, replay."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.engine import control
+from orchestrator.engine import control, replay
 from orchestrator.engine.control import CANCEL, MAX_REASON_CHARS, PAUSE, RESUME, Action
-from orchestrator.engine.views import ExecutionView
+from orchestrator.engine.views import ExecutionView, StartResult
 from orchestrator.functions import requests
+from orchestrator.functions.http_executions import KEY, LOCATION
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
@@ -88,6 +89,62 @@ async def cancel_execution(call: Call) -> Answer:
     """Ends it at once. Running activities are told by their heartbeat; what they still return does
     not count. Cancelling twice is the same as once; a completed or failed one is refused (409)."""
     return await _act(call, CANCEL)
+
+
+class ReplayRequest(BaseModel):
+    """From where, on which version, and why. Everything may be left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+    from_: str | None = Field(
+        None, alias="from", description="The task from which on to run; left out: everything"
+    )
+    version: Literal["same", "latest"] = "same"
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/replay",
+    summary="Replay an execution",
+    headers=KEY,
+    body=Body(
+        media=JSON_TYPES,
+        schema=ReplayRequest,
+        required=False,
+        example={"from": "charge", "version": "latest", "reason": "prices corrected"},
+    ),
+    replies={
+        200: Reply(
+            description="The key had been used with the same request: the first answer again",
+            model=StartResult,
+            headers=LOCATION,
+        ),
+        202: Reply(description="Accepted, as an execution", model=StartResult, headers=LOCATION),
+    },
+    errors=_ERRORS,
+)
+async def replay_execution(call: Call) -> Answer:
+    """A new execution with the input and tags of an ended one, linked to it. From a task: that one
+    and all behind it run, the other results are copied and not run again."""
+    key = requests.idempotency_key(call.req)
+    body = await requests.model(call.req, ReplayRequest)
+    result = await replay.replay(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        start_at=body.from_,
+        latest=body.version == "latest",
+        key=key,
+        by=call.principal.subject,
+        reason=body.reason,
+        traceparent=call.trace.parent,
+    )
+    return Answer(
+        body=result,
+        status=202 if result.created else 200,
+        headers={"location": f"/v1/executions/{result.id}"},
+    )
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:

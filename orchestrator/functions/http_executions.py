@@ -39,7 +39,7 @@ class StartRequest(BaseModel):
     tags: dict[str, str] = Field(default_factory=dict, description="Free labels, for filters")
 
 
-_KEY: Final = tuple(
+KEY: Final = tuple(
     Param(
         name=name,
         description=text,
@@ -55,7 +55,7 @@ _TRACEPARENT: Final = Param(
     description="W3C trace context; travels with the execution",
     schema={"type": "string"},
 )
-_LOCATION: Final = {"Location": "Address of the execution"}
+LOCATION: Final = {"Location": "Address of the execution"}
 _STARTED: Final = {
     "id": "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4f1b2",
     "workflow": "order-fulfilment",
@@ -70,7 +70,7 @@ _STARTED: Final = {
     "POST",
     "v1/workflows/{name}/start",
     summary="Start an execution",
-    headers=(*_KEY, _TRACEPARENT),
+    headers=(*KEY, _TRACEPARENT),
     body=Body(
         media=JSON_TYPES,
         schema=StartRequest,
@@ -81,12 +81,12 @@ _STARTED: Final = {
         200: Reply(
             description="The key had been used with the same request: the first answer again",
             model=StartResult,
-            headers=_LOCATION,
+            headers=LOCATION,
         ),
         202: Reply(
             description="Accepted and stored durably",
             model=StartResult,
-            headers=_LOCATION,
+            headers=LOCATION,
             example=_STARTED,
         ),
     },

@@ -16,6 +16,7 @@ from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
     http_control,
+    http_deadletters,
     http_executions,
     http_workflows,
     openapi,
@@ -151,7 +152,13 @@ def _page() -> tuple[bytes, str]:
 
 def operations() -> list[Route]:
     """Every documented route of the app, in the order of the documentation."""
-    tables = (http_workflows.ROUTES, http_executions.ROUTES, http_control.ROUTES, ROUTES)
+    tables = (
+        http_workflows.ROUTES,
+        http_executions.ROUTES,
+        http_control.ROUTES,
+        http_deadletters.ROUTES,
+        ROUTES,
+    )
     return [route for table in tables for route in table.all if not route.hidden]
 
 

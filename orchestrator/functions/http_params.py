@@ -109,6 +109,16 @@ def identifier(text: str) -> str:
     return text
 
 
+def time(name: str, text: str) -> Param:
+    """A filter by time."""
+    return Param(
+        name=name,
+        description=text,
+        schema={"type": "string", "format": "date-time"},
+        read=instant,
+    )
+
+
 def _text(**more: Any) -> dict[str, Any]:
     return {"type": "string", **more}
 
@@ -140,7 +150,15 @@ TASK: Final = Param(
     read=identifier,
     example="charge",
 )
-PATH: Final[dict[str, Param]] = {param.name: param for param in (NAME, NUMBER, EXECUTION, TASK)}
+LETTER: Final = Param(
+    name="letterId",
+    description="Id of the dead letter",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+)
+PATH: Final[dict[str, Param]] = {
+    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER)
+}
 
 LIMIT: Final = Param(
     name="limit",

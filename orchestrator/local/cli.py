@@ -17,7 +17,7 @@ import typer
 from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.local import cli_control, cli_input, cli_rebuild, cli_watch
+from orchestrator.local import cli_control, cli_deadletters, cli_input, cli_rebuild, cli_watch
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
@@ -277,6 +277,7 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 
 cli_control.register(app)
+cli_deadletters.register(app)
 
 
 @app.command(hidden=True)

@@ -20,7 +20,9 @@ from orchestrator.local.cli_faults import NOT_FOUND, UNREACHABLE, USAGE, Fault, 
 DEFAULT_URL: Final = "http://127.0.0.1:7071"
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
+BROKEN_READS: Final = 3  # times that a read is asked again
 PAGE_SIZE: Final = 200  # the most that the API gives at once
+SLOW: Final = httpx.Timeout(230.0, connect=CONNECT_SECONDS)  # Azure ends an answer then
 
 
 class Client:
@@ -117,6 +119,33 @@ class Client:
         path = f"/v1/executions/{_segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
 
+    def replay(
+        self, id: str, request: Mapping[str, Any], *, key: str | None = None
+    ) -> dict[str, Any]:
+        """Run an ended execution again, as a new one."""
+        headers = {} if key is None else {b"Idempotency-Key": _header(key)}
+        path = f"/v1/executions/{_segment(id, 'execution id')}/replay"
+        return self._call("POST", path, json=dict(request), headers=headers)
+
+    # --- dead letters -----------------------------------------------------------------------------
+
+    def dead_letters(self, filters: Mapping[str, str], *, limit: int) -> dict[str, Any]:
+        """At most `limit` dead letters, newest first, as one page."""
+        return self._collect("/v1/deadletters", filters, limit)
+
+    def dead_letter(self, id: str) -> dict[str, Any]:
+        """One dead letter."""
+        return self._call("GET", f"/v1/deadletters/{_segment(id, 'dead letter id')}")
+
+    def resolve(self, id: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Retry, skip, fail or discard a dead letter; the letter after it."""
+        path = f"/v1/deadletters/{_segment(id, 'dead letter id')}/{verb}"
+        return self._call("POST", path, json=dict(body), timeout=SLOW)
+
+    def resolve_many(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A bulk action; what was done."""
+        return self._call("POST", "/v1/deadletters/bulk", json=dict(body), timeout=SLOW)
+
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _collect(self, path: str, filters: Mapping[str, str], limit: int | None) -> dict[str, Any]:
@@ -149,7 +178,7 @@ class Client:
 
     def _call(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
         try:
-            response = self._http.request(method, path, **kwargs)
+            response = self._request(method, path, **kwargs)
         except httpx.TimeoutException as error:
             raise Fault(
                 "TIMEOUT", f"{self.url} did not answer in time.", exit_code=UNREACHABLE
@@ -168,6 +197,16 @@ class Client:
         if response.is_success and isinstance(body, dict):
             return body
         raise self._refusal(response, body)
+
+    def _request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """A read whose connection breaks is asked again: of several workers one may have died, and
+        the next one answers. A write is not, its outcome is unknown."""
+        for _ in range(BROKEN_READS if method == "GET" else 0):
+            try:
+                return self._http.request(method, path, **kwargs)
+            except (httpx.RemoteProtocolError, httpx.ReadError):
+                continue
+        return self._http.request(method, path, **kwargs)
 
     def _refusal(self, response: httpx.Response, body: Any) -> Fault:
         error = body.get("error") if isinstance(body, dict) else None

@@ -1,4 +1,4 @@
-"""Commands of operators: pause, resume, cancel."""
+"""Commands of operators: pause, resume, cancel, retry, replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import DONE, console, print_json
+from orchestrator.local.cli_faults import DONE, console, print_json, printable
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Id, Url
 from orchestrator.local.cli_render import emit, status_text
 
@@ -32,9 +32,42 @@ def cancel(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson 
     return _act("cancel", id, reason, url, as_json=as_json)
 
 
+def retry(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
+    """Retry all that is dead in a failed execution; what had completed is not run again."""
+    return _act("retry", id, reason, url, as_json=as_json)
+
+
+def replay(
+    id: Id,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TASK", help="Run from this task on only.")
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="On the latest version; else on the same.")
+    ] = False,
+    reason: Reason = "",
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same call again starts nothing new.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Run an ended execution again, as a new one with the same input."""
+    request = {"version": "latest" if latest else "same", "reason": reason}
+    if from_ is not None:
+        request["from"] = from_
+    with Client(url) as client:
+        result = client.replay(id, request, key=key)
+    if as_json:
+        print_json(result)
+    else:
+        emit(console(), Text(printable(f"{result['id']}  replays {id}")))
+    return DONE
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (pause, resume, cancel):
+    for command in (pause, resume, cancel, retry, replay):
         app.command()(command)
 
 

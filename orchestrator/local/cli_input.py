@@ -61,8 +61,8 @@ def start_request(given: str | None, version: int | None, tag: Sequence[str]) ->
     return request
 
 
-def json_value(given: str) -> Json:
-    """The value of `--input`: JSON, `@FILE`, or `-` for stdin.
+def json_value(given: str, option: str = "--input") -> Json:
+    """The value of an option: JSON, `@FILE`, or `-` for stdin.
 
     Raises `Fault` (usage) with the place of a mistake.
     """
@@ -73,7 +73,7 @@ def json_value(given: str) -> Json:
         where = "stdin" if given == "-" else given
     else:
         source = given.encode("utf-8", "surrogateescape")
-        where = "--input"
+        where = option
     try:
         return parse_json(source)
     except WeftError as error:

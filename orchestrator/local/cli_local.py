@@ -30,6 +30,8 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
     `{"url": …, "data": …}` on stdout says that it is ready; logs go to stderr."""
     from activities.errors import RegistrationError
     from orchestrator.local import host
+    from orchestrator.ports import StoreError, TransportError
+    from orchestrator.settings import SettingsError
 
     def ready(url: str) -> None:
         if as_json:
@@ -44,7 +46,9 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
         return host.up(data, port, workers, ready)
     except host.PortInUse as error:
         raise usage(f"{error}; --port 0 takes any free one.") from error
-    except (host.HostError, RegistrationError) as error:
+    except SettingsError as error:
+        raise usage(str(error)) from error
+    except (host.HostError, RegistrationError, StoreError, TransportError) as error:
         raise Fault("NOT_STARTED", str(error), exit_code=FAILED) from error
     except OSError as error:
         raise usage(f"Cannot run with data in {str(data)!r}: {error}.") from error

@@ -46,6 +46,15 @@ HTTP_FUNCTIONS = {
     "pause_execution": "POST v1/executions/{id}/pause",
     "resume_execution": "POST v1/executions/{id}/resume",
     "cancel_execution": "POST v1/executions/{id}/cancel",
+    "replay_execution": "POST v1/executions/{id}/replay",
+    "retry_execution": "POST v1/executions/{id}/retry",
+    "list_deadletters": "GET v1/deadletters",
+    "get_deadletter": "GET v1/deadletters/{letterId}",
+    "retry_deadletter": "POST v1/deadletters/{letterId}/retry",
+    "skip_deadletter": "POST v1/deadletters/{letterId}/skip",
+    "fail_deadletter": "POST v1/deadletters/{letterId}/fail",
+    "discard_deadletter": "POST v1/deadletters/{letterId}/discard",
+    "bulk_deadletters": "POST v1/deadletters/bulk",
     "verify_execution": "GET v1/executions/{id}/verify",
     "health_report": "GET health",
     "live": "GET live",
@@ -99,11 +108,13 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         *HTTP_FUNCTIONS,
         "orchestration",
         "tasks_standard",
+        "orchestration_dead",
+        "tasks_standard_dead",
         "relay",
         "project_visibility",
         "sweeper",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 5
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 7
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -130,6 +141,10 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
     } == HTTP_FUNCTIONS
     assert found["orchestration"].binding == QueueBinding(queue="orchestration", many=True)
     assert found["tasks_standard"].binding == QueueBinding(queue="tasks-standard", many=False)
+    dead = found["orchestration_dead"].binding
+    assert dead == QueueBinding(queue="orchestration/$DeadLetterQueue", many=False)
+    dead = found["tasks_standard_dead"].binding
+    assert dead == QueueBinding(queue="tasks-standard/$DeadLetterQueue", many=False)
     assert found["relay"].binding == FeedBinding(
         container="executions", lease_container="leases", lease_id="relay.executions"
     )
@@ -146,7 +161,8 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
 def test_every_queue_is_read_by_exactly_one_function() -> None:
     functions = index(compose(never()), {"COSMOS_DATABASE": "weft"})
     read = [f.binding.queue for f in functions if isinstance(f.binding, QueueBinding)]
-    assert sorted(read) == sorted(topology.QUEUES)
+    dead = [queue + topology.DEAD_LETTER_SUFFIX for queue in topology.QUEUES]
+    assert sorted(read) == sorted([*topology.QUEUES, *dead])
 
 
 def test_the_sample_settings_name_every_connection_and_setting_of_the_bindings() -> None:

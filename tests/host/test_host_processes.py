@@ -20,6 +20,7 @@ from host_fakes import port_is_free, until
 from orchestrator.local.host import PortInUse, up
 from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.supervisor import Supervisor
+from orchestrator.settings import SettingsError
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,6 +118,38 @@ def test_up_refuses_a_taken_port_before_it_opens_anything(tmp_path: Path) -> Non
         up(data, taken.getsockname()[1], 1, lambda url: None)
     taken.close()
     assert not data.exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_up_refuses_bad_settings_once_and_lets_the_port_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Not with a traceback of every worker."""
+    monkeypatch.setenv("WEFT_LEASE_MS", "5")
+    with pytest.raises(SettingsError, match="WEFT_LEASE_MS"):
+        up(tmp_path, 0, workers, lambda url: None)
+
+
+def test_a_worker_that_cannot_start_says_what_is_wrong_and_not_where_it_was(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = socket.socketpair()
+    with listening_socket("127.0.0.1", 0) as sock, ours, theirs:
+        worker = subprocess.run(
+            [
+                *(sys.executable, "-m", "orchestrator.local.host", "--data", str(tmp_path)),
+                *("--worker", "1", "--socket", str(sock.fileno())),
+                *("--control", str(theirs.fileno())),
+            ],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "WEFT_LEASE_MS": "5"},
+            pass_fds=(sock.fileno(), theirs.fileno()),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert worker.returncode == 1
+    assert worker.stderr.startswith("worker 1 cannot start: settings are not usable")
+    assert "Traceback" not in worker.stderr
 
 
 def test_up_needs_a_worker(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from orchestrator.ports import (
     Received,
 )
 
-
 DOUBLED = 20
 
 

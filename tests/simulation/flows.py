@@ -36,8 +36,9 @@ def draw(rng: random.Random, name: str) -> Flow:
         definition["timeout"] = timeout
     if rng.random() < 0.7:
         names = rng.sample(list(tasks), min(len(tasks), 3))
-        definition["output"] = {id: f"${{tasks.{id}.output}}" for id in names}
-        definition["output"]["states"] = [f"${{tasks.{id}.status}}" for id in tasks]
+        output: dict[str, Any] = {id: f"${{tasks.{id}.output}}" for id in names}
+        output["states"] = [f"${{tasks.{id}.status}}" for id in tasks]
+        definition["output"] = output
     given = {
         "a": rng.randint(0, 9),
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],

@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "claim with an unclear answer believed",
         claims,
-        "_mine",
+        "_held",
         'doc.body.get("lease", {}).get("token") != token',
         "False",
     ),

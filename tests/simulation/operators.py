@@ -33,7 +33,9 @@ async def operator(world: World) -> None:
         await _act(world, id, fault.kind)
     for id, status in sorted(world.watch.statuses.items()):
         if status == "PAUSED":
-            while not await _act(world, id, "resume"):
+            answered = False
+            while not answered:
+                answered = await _act(world, id, "resume")
                 await asyncio.sleep(1)
 
 

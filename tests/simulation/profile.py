@@ -88,10 +88,10 @@ class Profile:
     def payloads(self) -> list[Chance]:
         """At a call of the payload store."""
         return [
-            self.chance("payload", "unavailable", 0.1, 0, 0),
-            self.chance("payload", "throttled", 0.1, 1, 2_000),
-            self.chance("payload", "answerLost", 0.1, 0, 0),
-            self.chance("payload", "diskFull", 0.1, 0, 0),
+            self.chance("payload", "unavailable", 0.04, 0, 0),
+            self.chance("payload", "throttled", 0.04, 1, 2_000),
+            self.chance("payload", "answerLost", 0.04, 0, 0),
+            self.chance("payload", "diskFull", 0.04, 0, 0),
         ]
 
     def life(self) -> list[Chance]:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import outbox, verify
 from tests.simulation import flows
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.flows import Flow
-from tests.simulation.loop import Stuck, SimLoop
+from tests.simulation.judge import judge, recover_again
+from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
-from tests.simulation.profile import CALM, Profile, draw
-from tests.simulation.watch import ENDED
-from tests.simulation.world import QUEUES, TENANT, Submission, World
+from tests.simulation.profile import Profile, draw
+from tests.simulation.world import TENANT, Submission, World
 
 END_WITHIN_S = 3_600
 """After faults have stopped: twice the longest silence of the sweeper (15 min), and the time that
 the longest workflow takes."""
-QUIET_WITHIN_S = 2_400
-RECOVERY_S = 400
 
 Setup = Callable[[World], None]
 
@@ -140,9 +134,9 @@ async def _live(world: World, scenario: Scenario) -> None:
             )
     if world.problems:
         return
-    await _judge(world, scenario)
+    await judge(world, scenario.profile)
     if not world.problems:
-        await _recover_again(world)
+        await recover_again(world)
 
 
 def _why(world: World, execution: str) -> str:
@@ -151,165 +145,3 @@ def _why(world: World, execution: str) -> str:
     tasks = {id: (doc["status"], doc.get("sweepAt")) for (_, id), doc in docs.items()
              if doc["type"] == "task"}  # fmt: skip
     return f"{state and state['tasks']} {state and state.get('maps')} {tasks}"
-
-
-async def _judge(world: World, scenario: Scenario) -> None:
-    """Nothing accepted is lost, the history is the state, the outcome is the fault-free one."""
-    reference = Reference()
-    judged: set[str] = set()
-    client = world.client.engine
-    for submission in world.submissions:
-        id = submission.execution
-        if not id or id in judged:
-            continue
-        judged.add(id)
-        doc = world.document(id)
-        if doc is None:
-            world.fail(f"{id} was accepted and is lost")
-            continue
-        report = await verify.verify(client, TENANT, id)
-        for problem in report.problems:
-            world.fail(f"{id}: {problem}")
-        _agree(world, id)
-        if submission.flow.comparable and id not in world.cancelled:
-            expected = reference.of(submission.flow)
-            _attempts_are_real(world, id)
-            found = world.outcome(id, whole=expected.whole)
-            if found != expected.outcome:
-                world.fail(f"{id}: outcome {found}, without faults {expected.outcome}")
-            elif scenario.profile.benign and expected.whole:
-                attempts = _attempts(world, id)
-                if attempts != expected.attempts:
-                    world.fail(f"{id}: attempts {attempts}, without faults {expected.attempts}")
-
-
-def _agree(world: World, execution: str) -> None:
-    """The task documents say what the state says."""
-    wanted = {"C": "COMPLETED", "D": "DEAD_LETTERED"}
-    state = world.state(execution)
-    assert state is not None
-    docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
-    tasks = world.flow(execution).definition["tasks"]
-    for code, (id, task) in zip(state["tasks"], tasks.items(), strict=True):
-        doc = docs.get(((TENANT, execution), f"task:{id}"))
-        waited = task["type"] == "wait" and code == "C"  # a wait leaves no document
-        if code in wanted and not waited and (doc is None or doc["status"] != wanted[code]):
-            world.fail(f"{execution}: {id} is {code}, its document {doc}")
-        if code in "Ss" and doc is not None:
-            world.fail(f"{execution}: {id} was skipped and has a document")
-
-
-def _attempts_are_real(world: World, execution: str) -> None:
-    """An attempt that is recorded with an activity's own failure has run."""
-    docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
-    for (_, id), doc in docs.items():
-        for attempt in doc.get("attempts", ()):
-            type = attempt.get("error", {}).get("type")
-            failed = type in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")
-            if type in ("Throttled", "Unavailable") and not world.outage:
-                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} paid for a {type}")
-            if failed and (execution, id, attempt["attempt"]) not in world.watch.started:
-                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} is recorded, never ran")
-
-
-def _attempts(world: World, execution: str) -> dict[str, int]:
-    docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
-    return {id: doc["attempt"] for (_, id), doc in docs.items() if doc["type"] == "task"}
-
-
-async def _recover_again(world: World) -> None:
-    """Everything falls silent; another round of recovery finds nothing and changes nothing."""
-    if not await world.until(lambda: _quiet(world), QUIET_WITHIN_S):
-        left = {queue: len(world.broker.queues[queue]) for queue in QUEUES}
-        world.fail(f"not quiet {QUIET_WITHIN_S} s after the end: {left} {_outboxes(world)}")
-        return
-    await world.until(lambda: False, 120)
-    before = _snapshot(world)
-    messages: list[Message] = []
-    for (partition, _), body in world.store.bodies(EXECUTIONS).items():
-        if body["type"] == "execution":
-            messages += [
-                Message(MessageType.CHECK, *partition),
-                Message(MessageType.EXECUTION_STARTED, *partition),
-                Message(MessageType.TIMER_DUE, *partition),
-            ]
-        elif body["type"] == "task":
-            for kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED):
-                messages.append(Message(kind, *partition, body["task"], body.get("item")))
-    engine = world.client.engine
-    sending = [outbox.out_message(message, engine.ids.new()) for message in messages]
-    await world.broker.send(sending)
-    sent = len(world.watch.sent)
-    await world.until(lambda: False, RECOVERY_S)
-    if (after := _snapshot(world)) != before:
-        changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
-        shown = [(key[1], before.get(key), after.get(key)) for key in changed]
-        world.fail(f"a second recovery changed {shown}")
-    if len(world.watch.sent) != sent:
-        world.fail(f"{len(world.watch.sent) - sent} messages were sent although all had ended")
-
-
-def _quiet(world: World) -> bool:
-    return not any(world.broker.queues[queue] for queue in QUEUES) and not _outboxes(world)
-
-
-def _outboxes(world: World) -> list[str]:
-    return [
-        id for (_, id), doc in world.store.bodies(EXECUTIONS).items() if doc["type"] == "outbox"
-    ]
-
-
-def _snapshot(world: World) -> dict[Any, Any]:
-    return world.store.bodies(EXECUTIONS)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The fault-free outcome. `whole`: every task's, else only the execution's status."""
-
-    outcome: Any
-    whole: bool
-    attempts: dict[str, int]
-
-
-class Reference:
-    """Runs workflows in a world without faults."""
-
-    def of(self, flow: Flow) -> Expected:
-        """The outcome of one workflow."""
-        outer = asyncio.get_running_loop()
-        asyncio._set_running_loop(None)  # a loop within a loop: this one is not running in between
-        try:
-            return self._of(flow)
-        finally:
-            asyncio._set_running_loop(outer)
-
-    def _of(self, flow: Flow) -> Expected:
-        rng = random.Random("reference")
-        loop = SimLoop(rng)
-        plan = FaultPlan(0)
-        plan.enabled = False
-        world = World(loop, rng, plan, CALM)
-        world.submissions = [Submission(flow, 0.0, "reference")]
-        try:
-            loop.run_until_complete(self._live(world))
-        finally:
-            loop.finish(world.processes)
-        (submission,) = world.submissions
-        doc = world.document(submission.execution)
-        assert doc is not None
-        assert doc["status"] in ENDED
-        assert not world.problems, world.problems
-        fails_fast = flow.definition["onFailure"] == "failFast"
-        whole = not (doc["status"] == "FAILED" and fails_fast)
-        return Expected(
-            world.outcome(submission.execution, whole=whole),
-            whole,
-            _attempts(world, submission.execution),
-        )
-
-    async def _live(self, world: World) -> None:
-        await world.publish([world.submissions[0].flow])
-        world.start_workers()
-        await world.submit(world.submissions[0])
-        assert await world.until(lambda: not world.open(), 24 * 3_600), world.problems

@@ -39,8 +39,8 @@ from orchestrator.ports import (
     StoreError,
     Unavailable,
     Upsert,
-    Where,
 )
+from tests.simulation.queries import matches, rank
 
 Key = tuple[Partition, str]
 _NOTHING: dict[str, Any] = {}
@@ -135,16 +135,16 @@ class MemoryStore:
         field, rows = query.order_by, []
         for key in self._candidates(container, query, lsn):
             found = self._find(container, key, lsn)
-            if found is None or not all(_matches(found.fields, where) for where in query.where):
+            if found is None or not all(matches(found.fields, where) for where in query.where):
                 continue
             value = found.fields.get(field)
             if type(value) not in (str, int, float):
                 continue
-            place = (key[1],) if field == "id" else (_rank(value), key[1])
+            place = (key[1],) if field == "id" else (rank(value), key[1])
             rows.append((place, key[1], found))
         if query.after is not None:
             value, id = query.after
-            after = (id,) if field == "id" else (_rank(value), id)
+            after = (id,) if field == "id" else (rank(value), id)
             rows = [row for row in rows if (row[0] < after if query.descending else row[0] > after)]
         rows.sort(key=lambda row: row[0], reverse=query.descending)
         return [
@@ -315,28 +315,3 @@ def _check_operation(operation: Operation, id: str, old: Version | None, positio
             raise NotFound(f"no document {id!r:.80}", operation=position)
         if operation.if_match not in (None, str(old.lsn)):
             raise PreconditionFailed(f"{id!r} was changed since it was read", operation=position)
-
-
-def _rank(value: Any) -> tuple[int, Any]:
-    """Numbers before texts, as SQLite and Cosmos sort them."""
-    return (1, value) if isinstance(value, str) else (0, value)
-
-
-def _matches(fields: dict[str, Any], where: Where) -> bool:
-    """Values of another type never match."""
-    have, want = fields.get(where.field), where.value
-    if isinstance(have, bool) != isinstance(want, bool):
-        return False
-    if isinstance(have, str) != isinstance(want, str) or not isinstance(have, str | int | float):
-        return False
-    match where.op:
-        case "=":
-            return have == want
-        case "<":
-            return have < want  # type: ignore[operator]
-        case "<=":
-            return have <= want  # type: ignore[operator]
-        case ">":
-            return have > want  # type: ignore[operator]
-        case _:
-            return have >= want  # type: ignore[operator]

@@ -77,7 +77,8 @@ class Watch:
             elif not kinds.get("execution"):
                 self.fail(f"{execution}: history {new['id']} without its state")
         for _, new in kinds.get("deadletter", ()):
-            self.fail(f"a message became a dead letter: {new and new['reason']}")
+            if new is None or new["kind"] == "message":
+                self.fail(f"a message became a dead letter: {new and new['reason']}")
 
     def _outbox(self, execution: str, old: Any, new: Any) -> None:
         """Written once under a name of its own, removed only when all of it was sent."""
@@ -103,7 +104,7 @@ class Watch:
         if new["status"] == "RUNNING":
             self.leases[execution, new["id"], new["attempt"]] = new["lease"]["until"]
         claimed = new["status"] == "RUNNING" and (
-            was != "RUNNING" or old["lease"]["token"] != new["lease"]["token"]
+            old is None or was != "RUNNING" or old["lease"]["token"] != new["lease"]["token"]
         )
         if claimed:
             self.claims[execution, new["id"]] += 1

@@ -11,9 +11,13 @@ import socket
 import sys
 from pathlib import Path
 
+from activities.errors import RegistrationError
+from orchestrator.local.host.errors import HostError
 from orchestrator.local.host.host import ALL_ROLES, WORKER_ROLES
 from orchestrator.local.host.serve import serve
 from orchestrator.local.host.supervisor import READY
+from orchestrator.ports import StoreError, TransportError
+from orchestrator.settings import SettingsError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,14 +34,19 @@ def main(argv: list[str] | None = None) -> int:
     )
     # Ctrl-C reaches the whole process group; the supervisor then sends SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return asyncio.run(
-        _work(
-            arguments.data,
-            socket.socket(fileno=arguments.socket),
-            socket.socket(fileno=arguments.control),
-            ALL_ROLES if arguments.worker == 0 else WORKER_ROLES,
+    try:
+        return asyncio.run(
+            _work(
+                arguments.data,
+                socket.socket(fileno=arguments.socket),
+                socket.socket(fileno=arguments.control),
+                ALL_ROLES if arguments.worker == 0 else WORKER_ROLES,
+            )
         )
-    )
+    except (HostError, RegistrationError, SettingsError, StoreError, TransportError) as error:
+        # The user's own code, settings or files: what is wrong, not where we were.
+        sys.stderr.write(f"worker {arguments.worker} cannot start: {error}\n")
+        return 1
 
 
 async def _work(

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from orchestrator.domain.topology import CONTAINERS, QUEUES
+from orchestrator.domain.topology import CONTAINERS, DEAD_LETTER_SUFFIX, QUEUES
 from orchestrator.local.host import routes, schedule, strictness
 from orchestrator.local.host.errors import IndexingError
 from orchestrator.local.host.routes import Template
@@ -168,7 +168,7 @@ def _queue(raw: Mapping[str, Any], _prefix: str) -> QueueBinding:
     queue = raw.get("queueName")
     if queue is None:
         raise ValueError("topics are not served here, queues are")
-    if queue not in QUEUES:
+    if queue.removesuffix(DEAD_LETTER_SUFFIX) not in QUEUES:
         raise ValueError(f"unknown queue {queue!r}; the queues are {', '.join(QUEUES)}")
     if raw.get("isSessionsEnabled"):
         raise ValueError("sessions are not served here")

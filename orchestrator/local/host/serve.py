@@ -43,9 +43,13 @@ async def serve(
 ) -> int:
     """Build the engine and the app over `data` (created if missing), then `run` them; the exit
     code. `sock`: a listening socket, taken over."""
-    engine = await bootstrap.build(
-        load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
-    )
+    try:
+        engine = await bootstrap.build(
+            load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
+        )
+    except BaseException:
+        sock.close()
+        raise
 
     async def built() -> Engine:
         return engine

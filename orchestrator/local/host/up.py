@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.supervisor import Supervisor, child_command
+from orchestrator.settings import load_settings
 
 ADDRESS = "127.0.0.1"
 """Nobody is asked who they are in the embedded mode, so only this machine may connect."""
@@ -20,8 +22,8 @@ def up(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> 
 
     `data`: directory of all state, created if missing. `port` 0 takes a free one. `on_ready(url)`
     is called once everything serves. Raises `PortInUse` before anything is opened, `IndexingError`
-    and `HostJsonError` for an app or `host.json` that the real host would refuse, and `ValueError`
-    for fewer than one worker."""
+    and `HostJsonError` for an app or `host.json` that the real host would refuse, `SettingsError`,
+    and `ValueError` for fewer than one worker."""
     if workers < 1:
         raise ValueError("workers must be at least 1")
     sock = listening_socket(ADDRESS, port)
@@ -39,6 +41,7 @@ async def _supervise(
 ) -> int:
     host, port = sock.getsockname()[:2]
     try:
+        load_settings({**os.environ, "WEFT_BACKEND": "local"})  # told once, not by every worker
         supervisor = Supervisor(child_command(data), workers, sock)
         return await supervisor.run(lambda: on_ready(f"http://{host}:{port}"))
     finally:

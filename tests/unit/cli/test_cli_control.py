@@ -9,7 +9,7 @@ import pytest
 from cli_fake_api import FakeApi
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "retry"])
 def test_operator_commands_send_the_reason_and_show_the_state(
     api: FakeApi, weft: Any, verb: str
 ) -> None:
@@ -28,3 +28,13 @@ def test_a_refused_action_is_exit_code_2_with_the_reason(api: FakeApi, weft: Any
     result = weft("cancel", "e1")
     assert result.exit_code == 2
     assert "CANNOT_CANCEL" in result.stderr
+
+
+def test_replay_names_the_new_execution(api: FakeApi, weft: Any) -> None:
+    api.on("POST", "/v1/executions/e1/replay", {"id": "e2", "status": "PENDING"})
+    result = weft("replay", "e1", "--from", "pay", "--latest", "--key", "k")
+    assert result.exit_code == 0
+    assert "e2" in result.stdout
+    seen = api.last("POST")
+    assert seen.json() == {"version": "latest", "reason": "", "from": "pay"}
+    assert seen.headers["Idempotency-Key"] == "k"

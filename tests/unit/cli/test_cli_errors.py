@@ -7,8 +7,12 @@ import socket
 from typing import Any
 
 import cli_shapes as shapes
+import httpx
 import pytest
 from cli_fake_api import FakeApi, Weft, error
+
+from orchestrator.local.cli_client import Client
+from orchestrator.local.cli_faults import Fault
 
 EXECUTION_COMMANDS = ["show", "watch", "history", "verify"]
 
@@ -144,3 +148,52 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
     monkeypatch.setenv("http_proxy", unused)
     api.on("GET", "/v1/executions", shapes.page())
     assert weft("list").exit_code == 0
+
+
+class _Breaking:
+    """A server whose worker dies in the middle of the first `times` answers."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.asked = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        return httpx.Response(200, json={"id": "x"})
+
+    def client(self) -> Client:
+        """A client of it."""
+        client = Client("http://127.0.0.1:1")
+        client._http.close()
+        client._http = httpx.Client(
+            base_url="http://127.0.0.1:1", transport=httpx.MockTransport(self)
+        )
+        return client
+
+
+def test_a_read_whose_connection_breaks_is_asked_again() -> None:
+    """One of several workers died; watching must go on."""
+    server = _Breaking(2)
+    with server.client() as client:
+        assert client.execution("x") == {"id": "x"}
+    assert server.asked == 3
+
+
+def test_a_read_that_breaks_every_time_is_a_server_that_cannot_be_reached() -> None:
+    server = _Breaking(99)
+    with server.client() as client, pytest.raises(Fault) as caught:
+        client.execution("x")
+    assert caught.value.exit_code == 4
+    assert server.asked == 4
+
+
+def test_a_write_whose_connection_breaks_is_not_sent_again() -> None:
+    """Its outcome is unknown: without a key it would start a second execution."""
+    server = _Breaking(1)
+    with server.client() as client, pytest.raises(Fault) as caught:
+        client.start("flow", {})
+    assert caught.value.exit_code == 4
+    assert server.asked == 1

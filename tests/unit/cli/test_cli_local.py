@@ -13,6 +13,8 @@ from cli_fake_api import Weft
 from jsonschema import Draft202012Validator
 
 from orchestrator.local import host
+from orchestrator.ports import Unavailable
+from orchestrator.settings import SettingsError
 
 SAMPLES = sorted(Path(__file__).parents[3].glob("samples/*/workflow.yaml"))
 
@@ -132,6 +134,8 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
         (host.PortInUse(7071, "127.0.0.1"), 2),
         (host.HostJsonError("host.json is missing"), 1),
         (PermissionError(13, "Permission denied"), 2),
+        (Unavailable("cannot open weft.db: file is not a database"), 1),
+        (SettingsError("settings are not usable:\n  WEFT_LEASE_MS: too small"), 2),
     ],
 )
 def test_up_that_cannot_start_says_why_without_a_traceback(

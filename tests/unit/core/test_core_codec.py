@@ -63,7 +63,12 @@ EVENTS: dict[type, dict[str, Any]] = {
     ev.TaskWaiting: {"task": positions, "due_at": times},
     ev.TasksSkipped: {"tasks": many, "condition": st.booleans()},
     ev.TaskCompleted: {"task": positions, "attempt": count, "started_at": st.none() | times},
-    ev.TaskFailed: {"task": positions, "failure": records, "attempt": positions},
+    ev.TaskFailed: {
+        "task": positions,
+        "failure": records,
+        "attempt": positions,
+        "accepted": st.booleans(),
+    },
     ev.TasksCancelled: {"tasks": many, "reason": st.sampled_from(["failFast", "executionTimeout"])},
     ev.MapStarted: {"task": positions, "count": count},
     ev.MapItemsQueued: {"task": positions, "start": positions, "count": count},
@@ -73,6 +78,22 @@ EVENTS: dict[type, dict[str, Any]] = {
     ev.FailureNoted: {"failure": records},
     ev.ExecutionCompleted: {"output": st.none() | payloads},
     ev.ExecutionFailed: {"failure": records},
+    ev.ExecutionReopened: {"by": texts, "reason": texts, "deadline_at": st.none() | times},
+    ev.TasksReopened: {
+        "by": texts,
+        "reason": texts,
+        "tasks": many,
+        "items": st.lists(st.tuples(positions, positions)).map(tuple),
+    },
+    ev.TasksReset: {"tasks": many},
+    ev.TasksCopied: {"tasks": many},
+    ev.TaskOverridden: {
+        "task": positions,
+        "item": st.none() | positions,
+        "by": texts,
+        "reason": texts,
+    },
+    ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
 }
 
 

@@ -10,7 +10,7 @@ from orchestrator.domain.join import Verdict, judge
 from orchestrator.domain.status import SETTLED_CODES
 from orchestrator.domain.workflow import RunWhen
 
-SETTLED = "CSsXD"
+SETTLED = "CSsXDd"
 
 
 def expected(run_when: RunWhen, needs: str) -> bool:
@@ -20,11 +20,11 @@ def expected(run_when: RunWhen, needs: str) -> bool:
         case RunWhen.ALL_DONE:
             return True
         case RunWhen.ANY_FAILED:
-            return any(c == "D" for c in needs)
+            return any(c in "Dd" for c in needs)
         case RunWhen.ANY_SUCCEEDED:
             return any(c == "C" for c in needs)
         case RunWhen.NONE_FAILED:
-            return all(c != "D" for c in needs)
+            return all(c not in "Dd" for c in needs)
 
 
 @pytest.mark.parametrize("run_when", list(RunWhen))
@@ -44,3 +44,9 @@ def test_every_pair_of_outcomes(run_when: RunWhen) -> None:
 def test_no_verdict_before_all_needs_settled(run_when: RunWhen, unsettled: str, other: str) -> None:
     for codes in (unsettled + other, other + unsettled):
         assert judge(run_when, (0, 1), codes.encode()) is Verdict.WAIT
+
+
+@pytest.mark.parametrize("run_when", list(RunWhen))
+def test_while_holding_only_an_accepted_failure_has_settled(run_when: RunWhen) -> None:
+    assert judge(run_when, (0, 1), b"CD", holding=True) is Verdict.WAIT
+    assert judge(run_when, (0, 1), b"Cd", holding=True) is judge(run_when, (0, 1), b"CD")

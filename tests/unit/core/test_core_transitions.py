@@ -45,7 +45,10 @@ def test_cell(table: Any, check: Any, operation: Any, status: Any) -> None:
         assert (caught.value.operation, caught.value.status) == (operation, status)
 
 
-def test_nothing_leaves_a_settled_status() -> None:
+OPERATORS = {"retry", "reset", "override", "accept", "reopen"}
+
+
+def test_nothing_leaves_a_settled_status_but_by_an_operators_decision() -> None:
     final = {
         TaskStatus.COMPLETED,
         TaskStatus.SKIPPED,
@@ -53,9 +56,12 @@ def test_nothing_leaves_a_settled_status() -> None:
         TaskStatus.DEAD_LETTERED,
     }
     for table in (tr.TASK, tr.ITEM, tr.WORKER):
-        assert not [source for _, source in table if source in final]
+        left = {(operation, source) for operation, source in table if source in final}
+        again = (tr.WorkerOperation.CLAIM, TaskStatus.CANCELLED)
+        assert {operation for operation, _ in left - {again}} <= OPERATORS
     ended = {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
-    assert not [source for _, source in tr.EXECUTION if source in ended]
+    left = [(operation, source) for operation, source in tr.EXECUTION if source in ended]
+    assert left == [(tr.ExecutionOperation.REOPEN, ExecutionStatus.FAILED)]
 
 
 def state(code: int, **fields: Any) -> ExecutionState:
@@ -79,6 +85,10 @@ TASK_EVENTS: list[tuple[ev.Event, tr.TaskOperation]] = [
     (ev.TaskCompleted(at=2, task=0), tr.TaskOperation.COMPLETE),
     (ev.TaskFailed(at=2, task=0, failure=RECORD), tr.TaskOperation.FAIL),
     (ev.TasksCancelled(at=2, tasks=(0,), reason="failFast"), tr.TaskOperation.CANCEL),
+    (ev.TasksReopened(at=2, tasks=(0,), by="eve"), tr.TaskOperation.RETRY),
+    (ev.TasksReset(at=2, tasks=(0,)), tr.TaskOperation.RESET),
+    (ev.TaskOverridden(at=2, task=0, by="eve"), tr.TaskOperation.OVERRIDE),
+    (ev.FailureAccepted(at=2, task=0, by="eve"), tr.TaskOperation.ACCEPT),
 ]
 ALLOWED = {
     tr.TaskOperation.QUEUE: "P",
@@ -88,12 +98,17 @@ ALLOWED = {
     tr.TaskOperation.COMPLETE: "PQW",
     tr.TaskOperation.FAIL: "PQ",  # from W: only a map with a failed item, below
     tr.TaskOperation.CANCEL: "PQW",
+    tr.TaskOperation.RETRY: "Dd",
+    tr.TaskOperation.RESET: "DdXSs",
+    tr.TaskOperation.OVERRIDE: "Dd",
+    tr.TaskOperation.ACCEPT: "D",
 }
 AFTER = {"TasksQueued": "Q", "TasksRequeued": "Q", "TaskWaiting": "W", "MapStarted": "W"}
-AFTER |= {"TaskCompleted": "C", "TaskFailed": "D", "TasksCancelled": "X"}
+AFTER |= {"TaskCompleted": "C", "TaskFailed": "D", "TasksCancelled": "X", "TasksReopened": "Q"}
+AFTER |= {"TasksReset": "P", "TaskOverridden": "C", "FailureAccepted": "d"}
 
 
-@pytest.mark.parametrize("letter", "PQWCSsXD")
+@pytest.mark.parametrize("letter", "PQWCSsXDd")
 @pytest.mark.parametrize(("event", "operation"), TASK_EVENTS)
 def test_evolve_obeys_the_task_table(event: Any, operation: tr.TaskOperation, letter: str) -> None:
     before = state(ord(letter))
@@ -163,7 +178,30 @@ def test_cancelling_a_map_cancels_its_items() -> None:
     assert (after.items, after.queued, after.cancelled) == (b"CDXX", 0, 2)
 
 
+def test_a_failed_map_waits_again_for_the_items_that_are_retried() -> None:
+    before = mapping(Code.DEAD_LETTERED, b"CDXDP", completed=1, failed=2, cancelled=1)
+    one = evolve(before, ev.TasksReopened(at=2, items=((0, 1),), by="eve"))
+    found = one.maps[0]
+    assert (one.tasks, found.items, found.queued, found.failed) == (b"WC", b"CQXDP", 1, 1)
+    assert found.cancelled == 1
+    both = evolve(one, ev.TaskOverridden(at=2, task=0, item=3, by="eve")).maps[0]
+    assert (both.items, both.failed, both.cancelled, both.completed) == (b"CQPCP", 0, 0, 2)
+    stopped = mapping(Code.CANCELLED, b"CXX", completed=1, cancelled=2)
+    reset = evolve(stopped, ev.TasksReset(at=2, tasks=(0,)))
+    assert (reset.tasks, reset.maps[0].items, reset.maps[0].cancelled) == (b"WC", b"CPP", 0)
+    for letter in b"PQC":
+        with pytest.raises(tr.IllegalTransition):
+            evolve(
+                mapping(letter, b"D", failed=1),
+                ev.TasksReopened(at=2, items=((0, 0),), by="eve"),
+            )
+    with pytest.raises(tr.IllegalTransition):
+        evolve(before, ev.TasksReopened(at=2, items=((0, 0),), by="eve"))
+
+
 EXECUTION_EVENTS: list[Any] = [
+    (ev.ExecutionReopened(at=2, by="eve"), "reopen"),
+    (ev.TasksCopied(at=2, tasks=()), "copy"),
     (ev.ExecutionStarted(at=2), "start"),
     (ev.FailureNoted(at=2, failure=RECORD), "progress"),
     (ev.TasksRequeued(at=2), "progress"),
@@ -205,7 +243,7 @@ def test_a_history_begins_with_acceptance_once() -> None:
 
 
 def test_settled_codes_are_those_without_a_way_out() -> None:
-    sources = {source for _, source in tr.TASK}
+    sources = {source for operation, source in tr.TASK if operation not in OPERATORS}
     from orchestrator.domain.status import STATUS_OF_CODE
 
     assert {c for c, s in STATUS_OF_CODE.items() if s not in sources} == SETTLED_CODES

@@ -230,10 +230,9 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
         d: {type: transform, output: 1, deadline: null}
         """
     )
-    found = unsupported(check({**raw, "onFailure": "hold"}))
+    found = unsupported(check(raw))
     assert {item.code for item in found} == {"NOT_YET_SUPPORTED"}
     assert {item.field for item in found} == {
-        "$.onFailure",
         "$.tasks.a.do.type",
         "$.tasks.b.do.type",
         "$.tasks.c.do.heartbeatTimeout",

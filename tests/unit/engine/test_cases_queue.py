@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
-from orchestrator.engine import documents, orchestrate
+from orchestrator.engine import orchestrate
 from orchestrator.engine.core import Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.outbox import out_message
@@ -169,10 +169,7 @@ async def _dead_letters(world: World) -> list[dict[str, Any]]:
 
     found = await world.sqlite.query(
         EXECUTIONS,
-        Query(
-            partition=documents.SYSTEM_DEAD_LETTERS,
-            where=(Where("type", "=", "deadletter"),),
-        ),
+        Query(where=(Where("type", "=", "deadletter"),)),
     )
     return [doc.body for doc in found]
 

@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
-from orchestrator.engine import sweep
+from orchestrator.engine import health, sweep
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.ports import ActivityCall, Document, NotFound, Unavailable
 from tests.support.definitions import flow, retry, task
@@ -226,3 +226,58 @@ async def test_a_store_that_fails_for_good_in_a_commit_hands_the_messages_back(
     faulty[0].before = lambda name, args: None
     await world.run_until_quiet()
     assert (await world.view(started.id)).status == "COMPLETED"
+
+
+async def test_a_second_delivery_after_the_result_and_before_its_news_is_settled(
+    make: MakeWorld,
+) -> None:
+    """The execution still says QUEUED; the task's document knows better."""
+    world = await make(noop=lambda call: None)
+    await world.publish(flow(a=task("noop")))
+    started = await world.start("flow")
+    await world.deliver(_finished(world))
+    [message] = world.transport.take(world.clock.now(), TASKS_STANDARD_QUEUE)
+    await world.deliver([message])
+    await world.deliver([message])
+    assert len(world.activities.calls) == 1
+    assert world.engine.metrics.value("weft_claims_refused_total", "finished") == 1
+    assert world.engine.metrics.value("weft_dead_letters_total", "message") == 0
+    await world.settle()
+    assert (await world.view(started.id)).status == "COMPLETED"
+
+
+async def test_a_result_that_reaches_a_lagging_orchestrator_is_given_back(
+    make: MakeWorld,
+) -> None:
+    """Its replica shows the execution as it was before the task was dispatched."""
+    world = await make(noop=lambda call: None)
+    await world.publish(flow(a=task("noop")))
+    started = await world.start("flow")
+    begin = world.clock.now()
+    before = await world.sqlite.read(EXECUTIONS, (TENANT, started.id), started.id)
+    await world.deliver(_finished(world))
+    await _run_tasks(world)
+    lagging = world.another("lagging")
+    real = world.sqlite.read
+
+    async def read(container: str, partition: Any, id: str) -> Document:
+        return before if id == started.id else await real(container, partition, id)
+
+    lagging.store = FaultyStore(world.sqlite)  # type: ignore[assignment]
+    lagging.store.read = read  # type: ignore[method-assign]
+    await world.deliver(_finished(world), lagging)
+    [again] = world.transport.messages
+    assert again.properties["type"] == "taskFinished"
+    await world.run_until_quiet()
+    assert (await world.view(started.id)).status == "COMPLETED"
+    assert world.clock.now() - begin < 1_000
+
+
+async def test_many_hung_activities_show_in_the_health(make: MakeWorld) -> None:
+    """Silence would be worse: the process seems fine and does less and less."""
+    world = await make(noop=lambda call: None)
+    for stuck, status in ((0, "ok"), (7, "ok"), (8, "degraded"), (40, "degraded")):
+        world.activities.stuck = lambda stuck=stuck: stuck  # type: ignore[method-assign]
+        found = await health.check(world.engine)
+        assert (found.status, found.checks["activities"].ok) == (status, status == "ok")
+        assert (str(stuck) in found.checks["activities"].detail) == bool(stuck)

@@ -7,7 +7,8 @@ import asyncio
 from typing import Any
 
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
-from orchestrator.engine.core import Engine
+from orchestrator.engine import sweep
+from orchestrator.engine.core import Engine, Tunables
 from orchestrator.ports import ActivityCall, OutMessage, Throttled, Unavailable
 from tests.support.definitions import flow, retry, task
 from tests.support.faults import FaultyStore, times
@@ -139,4 +140,76 @@ async def test_a_throttled_result_does_not_keep_other_leases_from_being_renewed(
     gates.open["long"].set()
     await asyncio.gather(*running)
     await world.settle()
+    assert (await world.view(started.id)).status == "COMPLETED"
+
+
+async def test_an_attempt_that_lost_its_lease_is_told_to_stop(make: MakeWorld) -> None:
+    """It froze, another worker took over; awake again, it must not go on for long."""
+    gates = _Gates("a")
+    world = await make(slow=gates.slow)
+    await world.publish(flow(a=task("slow", retry=retry(3))))
+    await world.start("flow")
+    frozen = world.another("frozen")
+    running = await _running(world, frozen)
+    [call] = world.activities.calls
+    world.clock.jump(world.tunables.lease_ms)  # nobody was woken: no renewal
+    await sweep.sweep(world.engine)
+    due = world.transport.take(world.clock.now(), TASKS_STANDARD_QUEUE)
+    others = [asyncio.create_task(world.deliver(due))]
+    await quiesce()
+    assert [call.attempt for call in world.activities.calls] == [1, 2]
+    assert not call.cancelled
+    await world.clock.advance(world.tunables.lease_ms // 3)  # its keeper wakes
+    assert call.cancelled
+    assert not world.activities.calls[1].cancelled
+    assert frozen.metrics.value("weft_leases_lost_total") == 1
+    gates.open["a"].set()
+    await asyncio.gather(*running, *others)
+
+
+async def test_a_running_attempt_learns_that_its_execution_has_ended(make: MakeWorld) -> None:
+    """By its heartbeat, at the latest a third of a lease later."""
+    gates = _Gates("a")
+    world = await make(slow=gates.slow)
+    await world.publish(flow(a=task("slow"), timeout="1m"))
+    started = await world.start("flow")
+    running = await _running(world)
+    [call] = world.activities.calls
+    await world.clock.advance(50_000)
+    assert not call.cancelled
+    await world.clock.advance(10_000)
+    await world.deliver(world.transport.take(world.clock.now()))  # the deadline
+    assert (await world.view(started.id)).status == "FAILED"
+    await world.clock.advance(world.tunables.lease_ms // 3)
+    assert call.cancelled
+    gates.open["a"].set()
+    await asyncio.gather(*running)
+
+
+async def test_a_sweep_finds_everything_overdue_page_by_page(make: MakeWorld) -> None:
+    """More than one page of each kind, in one pass."""
+    world = await make(noop=lambda call: None, tunables=Tunables(sweep_page=2))
+    await world.publish(flow(a=task("noop")))
+    world.transport.failing = True
+    ids = [(await world.start("flow")).id for _ in range(5)]
+    world.transport.failing = False
+    await world.clock.advance(world.tunables.silence_ms)
+    report = await sweep.sweep(world.engine)
+    assert (report.outboxes, report.executions) == (5, 5)
+    await world.settle()
+    assert {(await world.view(id)).status.value for id in ids} == {"COMPLETED"}
+
+
+async def test_what_a_sweep_could_not_send_the_next_pass_sends(make: MakeWorld) -> None:
+    """At once, not after another silence."""
+    world = await make(noop=lambda call: None)
+    await world.publish(flow(a=task("noop")))
+    started = await world.start("flow")
+    await world.deliver(world.transport.take(world.clock.now()))
+    world.transport.messages.clear()
+    await world.clock.advance(world.tunables.silence_ms)
+    world.transport.failing = True
+    await sweep.sweep(world.engine)
+    world.transport.failing = False
+    await world.sweep()
     assert (await world.view(started.id)).status == "COMPLETED"

@@ -156,3 +156,14 @@ async def test_a_failing_expression_is_a_task_failure_that_names_expression_and_
     shown = await inspect.task(world.engine, TENANT, view.id, "t")
     assert (shown.status, shown.error and shown.error.field) == ("DEAD_LETTERED", field)
     assert world.activities.calls == []
+
+
+async def test_items_of_two_executions_of_one_workflow_are_not_mixed_up(make: MakeWorld) -> None:
+    """They are remembered by the process that runs both."""
+    world = await make(echo=lambda call: call.input)
+    await world.publish(flow(m=_map(task("echo", input="${item}")), output="${tasks.m.output}"))
+    first = await world.start("flow", ["a", "b"])
+    second = await world.start("flow", ["c", "d", "e"])
+    await world.settle()
+    assert (await world.view(first.id)).output == ["a", "b"]
+    assert (await world.view(second.id)).output == ["c", "d", "e"]

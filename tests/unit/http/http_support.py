@@ -10,7 +10,13 @@ from http_client import Client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
-from orchestrator.functions import http_control, http_executions, http_operations, http_workflows
+from orchestrator.functions import (
+    http_control,
+    http_deadletters,
+    http_executions,
+    http_operations,
+    http_workflows,
+)
 from orchestrator.functions.provider import EngineProvider
 
 ENGINE: Any = SimpleNamespace(name="engine")
@@ -55,5 +61,6 @@ def make_client(provider: EngineProvider) -> Client:
         http_workflows.blueprint(provider),
         http_executions.blueprint(provider),
         http_control.blueprint(provider),
+        http_deadletters.blueprint(provider),
         http_operations.blueprint(provider),
     )

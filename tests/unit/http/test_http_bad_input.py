@@ -409,7 +409,7 @@ async def test_wrong_method_is_405_with_allow(
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/v1/deadletters"),
+        ("GET", "/v1/deadletter"),
         ("POST", "/v1/executions/e-1/signals"),
         ("GET", "/v1"),
         ("GET", "/v1/executions/e-1/tasks/a/b"),

@@ -1,0 +1,154 @@
+"""Many dead letters at once: those of one execution, or all that a filter finds.
+
+Nothing is remembered between the letters: each batch is complete in itself, and what is done is no
+longer OPEN. So a bulk action that dies halfway has lost nothing and doubled nothing, and the same
+call again does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+
+from orchestrator.domain.errors import ConflictError, NotFoundError, WeftError
+from orchestrator.domain.inputs import Retry
+from orchestrator.domain.reopening import REOPENABLE
+from orchestrator.domain.status import ExecutionStatus
+from orchestrator.engine import audit, inspect, letters_act, letters_list, relay
+from orchestrator.engine.commit import Outdated, commit
+from orchestrator.engine.core import Engine
+from orchestrator.engine.letters import LetterStatus
+from orchestrator.engine.letters_list import LetterFilter
+from orchestrator.engine.letters_wish import Action, Wish
+from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.views import ExecutionView
+from orchestrator.engine.views_letters import BulkRefusal, BulkResult
+from orchestrator.ports import Document
+
+MAX_BULK = 1_000
+BUDGET_MS = 120_000
+"""A bulk action answers after this even if there is more: an HTTP answer has 230 s."""
+PAGE = 200
+
+
+async def bulk(
+    engine: Engine, tenant: str, filter: LetterFilter, wish: Wish, *, limit: int = MAX_BULK
+) -> BulkResult:
+    """Do it to at most `limit` OPEN letters that `filter` finds, newest first. What is refused
+    stays as it is and is listed with the reason. Raises `InvalidError` (reason)."""
+    letters_act.check_reason(wish.reason)
+    until = engine.clock.now() + BUDGET_MS
+    wanted = replace(filter, status=LetterStatus.OPEN)
+    done, seen, after = 0, 0, None
+    refused: list[BulkRefusal] = []
+    more = True
+    while more and seen < limit and engine.clock.now() < until:
+        found, after = await letters_list.find(
+            engine, tenant, wanted, limit=min(PAGE, limit - seen), after=after
+        )
+        more = after is not None
+        seen += len(found)
+        # Of one execution in one commit; the order between executions does not matter.
+        found.sort(key=lambda letter: (letter.body["executionId"], letter.body["kind"]))
+        for _, letters in groupby(found, lambda one: (one.body["executionId"], one.body["kind"])):
+            ours = list(letters)
+            for at in range(0, len(ours), letters_act.AT_ONCE):
+                some = ours[at : at + letters_act.AT_ONCE]
+                count, faults = await _some(engine, tenant, some, wish)
+                done += count
+                refused += faults
+    return BulkResult(action=wish.action.value, done=done, refused=refused, more=more)
+
+
+async def _some(
+    engine: Engine, tenant: str, letters: list[Document], wish: Wish
+) -> tuple[int, list[BulkRefusal]]:
+    """A few of one execution: how many were done, and which were refused."""
+    left, done = letters, 0
+    refused: list[BulkRefusal] = []
+    for attempt in range(engine.tunables.commit_attempts):
+        try:
+            finished = {one.id for one in await letters_act.resolve(engine, left, wish)}
+        except Outdated:
+            await letters_act.outdated(engine, left[0], attempt)
+        except (ConflictError, NotFoundError) as error:
+            if len(left) == 1:
+                return done, [*refused, _refusal(left[0], error)]
+            # One of them may be to blame for all: each by itself.
+            for one in left:
+                count, faults = await _some(engine, tenant, [one], wish)
+                done += count
+                refused += faults
+            return done, refused
+        else:
+            done += len(finished)
+            left = [one for one in left if one.id not in finished]
+        left = await _still_open(engine, tenant, left)
+        if not left:
+            return done, refused
+    return done, [*refused, *(_refusal(one, letters_act.too_fast()) for one in left)]
+
+
+async def _still_open(engine: Engine, tenant: str, letters: list[Document]) -> list[Document]:
+    """Those that nobody has resolved meanwhile, as they are stored now."""
+    fresh = [
+        await letters_list.read(engine, tenant, letters_list.public_id(one.body)) for one in letters
+    ]
+    return [one for one in fresh if one.body["status"] == LetterStatus.OPEN.value]
+
+
+def _refusal(letter: Document, error: WeftError) -> BulkRefusal:
+    id = letters_list.public_id(letter.body)
+    return BulkRefusal(id=id, code=error.code, message=error.message)
+
+
+async def retry_execution(
+    engine: Engine, tenant: str, execution: str, *, by: str, reason: str = ""
+) -> ExecutionView:
+    """Retry all that is dead in an execution, and whatever a failure or its time limit had stopped.
+    One that runs and has nothing dead is a success: it was retried before.
+
+    Raises `NotFoundError`, `ConflictError`, `InvalidError`, `UnavailableError`."""
+    letters_act.check_reason(reason)
+    status = (await inspect.aggregate(engine, tenant, execution)).state.status
+    if status not in REOPENABLE:
+        raise ConflictError(
+            f"the execution is {status.value}; only a failed one can be retried, see replay",
+            code="CANNOT_RETRY",
+        )
+    wish = Wish(action=Action.RETRY, by=by, reason=reason)
+    result = await bulk(engine, tenant, LetterFilter(execution=execution), wish, limit=100_000)
+    if not result.done and status is ExecutionStatus.FAILED:
+        await _reopen(engine, tenant, execution, by, reason)
+    return await inspect.execution(engine, tenant, execution)
+
+
+async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: str) -> None:
+    """Nothing is dead: take up what was cancelled when its time was over."""
+    for attempt in range(engine.tunables.commit_attempts):
+        aggregate = await inspect.aggregate(engine, tenant, execution)
+        if aggregate.state.status is not ExecutionStatus.FAILED:
+            return
+        now = engine.clock.now()
+        again = Retry(by=by, reason=reason, cancelled=True)
+        decision = await decide_with_facts(engine, aggregate, [again], now)
+        if not decision.events:
+            raise ConflictError(
+                "nothing in this execution can be retried: no task of it is dead or was stopped; "
+                "replay it instead",
+                code="NOTHING_TO_RETRY",
+            )
+        try:
+            _, sends = await commit(engine, aggregate, decision, now=now)
+        except Outdated:
+            engine.aggregates.drop(aggregate.partition)
+            if attempt > 2:
+                await engine.clock.sleep(attempt)
+            continue
+        await relay.send_now(engine, sends)
+        engine.metrics.count("weft_operator_actions_total", "retry")
+        await audit.record(
+            engine, tenant, action="retry", execution=execution, by=by, reason=reason
+        )
+        return
+    raise letters_act.too_fast()

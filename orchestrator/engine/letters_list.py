@@ -1,0 +1,144 @@
+"""Dead letters for people: find them, look at one.
+
+The id that the API shows is `{execution}~{task}[~{item}]~{attempt}`: opaque to clients, and of
+characters that every URL may hold as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.domain.errors import NotFoundError
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import claimcheck, shapes
+from orchestrator.engine.core import Engine
+from orchestrator.engine.letters import TYPE, LetterStatus
+from orchestrator.engine.resilience import patiently
+from orchestrator.engine.views_letters import DeadLetterSummary, DeadLetterView, Resolution
+from orchestrator.ports import Document, Query, Where
+
+After = tuple[str | int, str] | None
+PREFIX = "dead:"
+SEPARATOR = "~"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """What to list; all that is given must hold. Times in epoch ms."""
+
+    status: LetterStatus | None = None
+    workflow: str | None = None
+    execution: str | None = None
+    task: str | None = None
+    error_type: str | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+
+
+def public_id(doc: dict[str, Any]) -> str:
+    """The id of a letter in the API."""
+    own = doc["id"].removeprefix(PREFIX).replace(":", SEPARATOR)
+    return f"{doc['executionId']}{SEPARATOR}{own}"
+
+
+def stored_id(id: str) -> tuple[str, str]:
+    """(execution, id of the document). Raises `NotFoundError` for what is no such id."""
+    execution, _, own = id.partition(SEPARATOR)
+    if not execution or not own or ":" in own:
+        raise _unknown(id)
+    return execution, PREFIX + own.replace(SEPARATOR, ":")
+
+
+def _unknown(id: str) -> NotFoundError:
+    return NotFoundError(
+        f"no dead letter {id!r}; see GET /v1/deadletters", code="DEAD_LETTER_NOT_FOUND"
+    )
+
+
+async def read(engine: Engine, tenant: str, id: str) -> Document:
+    """The stored letter. Raises `NotFoundError`."""
+    execution, stored = stored_id(id)
+    found = await patiently(
+        engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [stored]
+    )
+    if stored not in found:
+        raise _unknown(id)
+    return found[stored]
+
+
+async def page(
+    engine: Engine, tenant: str, filter: LetterFilter, *, limit: int, after: After
+) -> tuple[list[DeadLetterSummary], After]:
+    """The tenant's dead letters, newest first, and where the next page begins."""
+    found, more = await find(engine, tenant, filter, limit=limit, after=after)
+    return [DeadLetterSummary(**_summary(letter.body)) for letter in found], more
+
+
+async def find(
+    engine: Engine, tenant: str, filter: LetterFilter, *, limit: int, after: After
+) -> tuple[list[Document], After]:
+    """Like `page`, as stored."""
+    where = [Where("type", "=", TYPE), Where("tenantId", "=", tenant)]
+    wanted: list[tuple[str, str | None]] = [
+        ("status", filter.status.value if filter.status else None),
+        ("workflow", filter.workflow),
+        ("executionId", filter.execution),
+        ("task", filter.task),
+        ("errorType", filter.error_type),
+    ]
+    where += [Where(field, "=", value) for field, value in wanted if value is not None]
+    if filter.created_after is not None:
+        where.append(Where("createdAt", ">=", filter.created_after))
+    if filter.created_before is not None:
+        where.append(Where("createdAt", "<", filter.created_before))
+    query = Query(
+        partition=(tenant,) if filter.execution is None else (tenant, filter.execution),
+        where=tuple(where),
+        order_by="createdAt",
+        descending=True,
+        after=after,
+        limit=limit,
+    )
+    found = await patiently(engine, engine.store.query, EXECUTIONS, query)
+    own = [doc for doc in found if doc.body["tenantId"] == tenant]
+    engine.metrics.count("weft_foreign_rows_total", by=len(found) - len(own))
+    more = (found[-1].body["createdAt"], found[-1].id) if len(found) == limit else None
+    return own, more
+
+
+async def show(engine: Engine, tenant: str, id: str) -> DeadLetterView:
+    """One letter with everything known. Raises `NotFoundError`."""
+    return await view(engine, (await read(engine, tenant, id)).body)
+
+
+async def view(engine: Engine, doc: dict[str, Any]) -> DeadLetterView:
+    """The view of a stored letter."""
+    payload = doc.get("input")
+    return DeadLetterView(
+        **_summary(doc),
+        attempts=shapes.attempts(doc["attempts"]),
+        traceparent=doc.get("traceparent"),
+        input=await claimcheck.load(engine, Payload.from_doc(payload)) if payload else None,
+        message=doc.get("body"),
+    )
+
+
+def _summary(doc: dict[str, Any]) -> dict[str, Any]:
+    resolved = doc.get("resolved")
+    return {
+        "id": public_id(doc),
+        "kind": doc["kind"],
+        "status": LetterStatus(doc["status"]),
+        "reason": doc["reason"],
+        "execution": doc["executionId"],
+        "workflow": doc.get("workflow"),
+        "version": doc.get("version"),
+        "task": doc.get("task"),
+        "item": doc.get("item"),
+        "attempt": doc["attempt"],
+        "created_at": doc["createdAt"],
+        "error": shapes.failure(doc.get("failure")),
+        "resolved": Resolution(**resolved) if resolved else None,
+    }

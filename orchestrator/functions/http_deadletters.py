@@ -1,0 +1,273 @@
+"""Dead letters over HTTP: list, look at one, decide about one or many."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import azure.functions as func
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from orchestrator.engine import letters_act, letters_bulk, letters_list
+from orchestrator.engine.control import MAX_REASON_CHARS
+from orchestrator.engine.letters import LetterStatus
+from orchestrator.engine.letters_bulk import MAX_BULK
+from orchestrator.engine.letters_list import LetterFilter
+from orchestrator.engine.letters_wish import Action, Wish
+from orchestrator.engine.views import ExecutionView, Page
+from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
+from orchestrator.functions import http_params, requests
+from orchestrator.functions.http_control import ControlRequest
+from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import JSON_TYPES, Param
+
+ROUTES: Final = Routes("Dead letters")
+
+
+def _name(name: str, text: str) -> Param:
+    return Param(
+        name=name, description=text, schema={"type": "string"}, read=http_params.identifier
+    )
+
+
+_FILTERS: Final = (
+    Param(
+        name="status",
+        description="Only dead letters in this status",
+        schema={"type": "string", "enum": [status.value for status in LetterStatus]},
+        read=http_params.choice(LetterStatus),
+    ),
+    _name("workflow", "Only of this workflow"),
+    _name("execution", "Only of this execution"),
+    _name("task", "Only of this task"),
+    _name("errorType", "Only with this type of error"),
+    http_params.time("createdAfter", "Only those made at or after this time"),
+    http_params.time("createdBefore", "Only those made before this time"),
+)
+
+
+@ROUTES.add(
+    "GET",
+    "v1/deadletters",
+    summary="List dead letters",
+    query=(*_FILTERS, *http_params.PAGING),
+    replies={200: Reply(description="A page, newest first", model=Page[DeadLetterSummary])},
+)
+async def list_deadletters(call: Call) -> Answer:
+    """What failed for good and was not resolved, or how it was. Newest first. All filters given
+    must hold. A cursor belongs to the filters it came with."""
+    query = call.query
+    wanted = LetterFilter(
+        status=query["status"],
+        workflow=query["workflow"],
+        execution=query["execution"],
+        task=query["task"],
+        error_type=query["errorType"],
+        created_after=query["createdAfter"],
+        created_before=query["createdBefore"],
+    )
+    items, after = await letters_list.page(
+        await call.engine(), call.tenant, wanted, limit=query["limit"], after=call.after()
+    )
+    return call.page(items, after, Page[DeadLetterSummary])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/deadletters/{letterId}",
+    summary="Show a dead letter",
+    replies={200: Reply(description="The dead letter", model=DeadLetterView)},
+    errors=(404,),
+)
+async def get_deadletter(call: Call) -> Answer:
+    """With the whole chain of errors, every attempt, and the input of the last one, in which
+    secrets are masked."""
+    view = await letters_list.show(await call.engine(), call.tenant, call.path["letterId"])
+    return Answer(body=view)
+
+
+_CONFIG: Final = ConfigDict(
+    extra="forbid", strict=True, frozen=True, alias_generator=to_camel, populate_by_name=True
+)
+
+
+class RetryRequest(BaseModel):
+    """Why, and perhaps another input."""
+
+    model_config = _CONFIG
+
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+    input: Any = Field(None, description="Instead of the task's own input; left out: that one")
+
+
+class SkipRequest(BaseModel):
+    """Why, and what the task is said to have given."""
+
+    model_config = _CONFIG
+
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+    output: Any = Field(None, description="The task's output, for whoever reads it")
+
+
+def _instant(value: Any) -> Any:
+    return http_params.instant(value) if isinstance(value, str) else value
+
+
+Time = Annotated[
+    int | None,
+    BeforeValidator(_instant),
+    Field(json_schema_extra={"type": "string", "format": "date-time"}),
+]
+
+
+class BulkFilter(BaseModel):
+    """Which open dead letters; all that is given must hold."""
+
+    model_config = _CONFIG
+
+    workflow: str | None = None
+    execution: str | None = None
+    task: str | None = None
+    error_type: str | None = None
+    created_after: Time = None
+    created_before: Time = None
+
+
+class BulkRequest(BaseModel):
+    """What to do, to which, and why."""
+
+    model_config = _CONFIG
+
+    action: Annotated[Action, BeforeValidator(http_params.choice(Action))]
+    filter: BulkFilter = Field(default_factory=BulkFilter)
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+    output: Any = Field(None, description="For skip: the output of each")
+    limit: int = Field(MAX_BULK, ge=1, le=MAX_BULK)
+
+
+_ERRORS: Final = (404, 409, 413, 415, 422)
+
+
+def _described(schema: type[BaseModel], example: Any, *, required: bool = False) -> Body:
+    return Body(media=JSON_TYPES, schema=schema, required=required, example=example)
+
+
+async def _act(call: Call, action: Action, reason: str, **more: Any) -> Answer:
+    wish = Wish(action=action, by=call.principal.subject, reason=reason, **more)
+    view = await letters_act.act(await call.engine(), call.tenant, call.path["letterId"], wish)
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/deadletters/{letterId}/retry",
+    summary="Retry a dead letter",
+    body=_described(RetryRequest, {"reason": "address corrected", "input": {"to": "Berlin"}}),
+    replies={200: Reply(description="It is RETRIED", model=DeadLetterView)},
+    errors=_ERRORS,
+)
+async def retry_deadletter(call: Call) -> Answer:
+    """Runs the task (or the item) again, with all its attempts before it, perhaps with another
+    input. A failed execution is taken up again; what had completed is not run again. The same
+    request again has no further effect; another one is refused (409)."""
+    body = await requests.model(call.req, RetryRequest)
+    edited = "input" in body.model_fields_set
+    return await _act(call, Action.RETRY, body.reason, value=body.input, edited=edited)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/deadletters/{letterId}/skip",
+    summary="Skip a dead letter with an output",
+    body=_described(SkipRequest, {"reason": "paid by hand", "output": {"receipt": "A-17"}}),
+    replies={200: Reply(description="It is SKIPPED", model=DeadLetterView)},
+    errors=_ERRORS,
+)
+async def skip_deadletter(call: Call) -> Answer:
+    """The task counts as completed with this output, and the execution goes on."""
+    body = await requests.model(call.req, SkipRequest)
+    return await _act(call, Action.SKIP, body.reason, value=body.output)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/deadletters/{letterId}/fail",
+    summary="Accept the failure of a dead letter",
+    body=_described(ControlRequest, {"reason": "the customer has gone"}),
+    replies={200: Reply(description="It is FAILED", model=DeadLetterView)},
+    errors=_ERRORS,
+)
+async def fail_deadletter(call: Call) -> Answer:
+    """Nobody will retry it. An execution that holds for the task goes on without it, and ends
+    FAILED."""
+    body = await requests.model(call.req, ControlRequest)
+    return await _act(call, Action.FAIL, body.reason)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/deadletters/{letterId}/discard",
+    summary="Discard a dead letter",
+    body=_described(ControlRequest, {"reason": "a test"}),
+    replies={200: Reply(description="It is DISCARDED", model=DeadLetterView)},
+    errors=_ERRORS,
+)
+async def discard_deadletter(call: Call) -> Answer:
+    """Puts it away; the execution stays as it is. Refused (409) while an execution holds for it."""
+    body = await requests.model(call.req, ControlRequest)
+    return await _act(call, Action.DISCARD, body.reason)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/deadletters/bulk",
+    summary="Decide about many dead letters",
+    body=_described(
+        BulkRequest,
+        {"action": "retry", "filter": {"errorType": "ConnectionError"}, "reason": "back again"},
+        required=True,
+    ),
+    replies={200: Reply(description="What was done", model=BulkResult)},
+    errors=(413, 415, 422),
+)
+async def bulk_deadletters(call: Call) -> Answer:
+    """Does the same to all open dead letters that the filter finds, newest first. What makes no
+    sense is left as it is and listed. Interrupted, or `more` is true: the same call again does the
+    rest, and nothing twice."""
+    body = await requests.model(call.req, BulkRequest)
+    wish = Wish(
+        action=body.action, by=call.principal.subject, reason=body.reason, value=body.output
+    )
+    found = LetterFilter(**body.filter.model_dump(by_alias=False))
+    result = await letters_bulk.bulk(
+        await call.engine(), call.tenant, found, wish, limit=body.limit
+    )
+    return Answer(body=result)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/retry",
+    summary="Retry a failed execution",
+    body=_described(ControlRequest, {"reason": "the service is back"}),
+    replies={200: Reply(description="It goes on", model=ExecutionView)},
+    errors=_ERRORS,
+)
+async def retry_execution(call: Call) -> Answer:
+    """Retries everything that is dead in it, and takes up what its failure or its time limit had
+    stopped. Completed tasks are not run again. A completed or cancelled one is refused (409)."""
+    body = await requests.model(call.req, ControlRequest)
+    view = await letters_bulk.retry_execution(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        by=call.principal.subject,
+        reason=body.reason,
+    )
+    return Answer(body=view)
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The routes of this module."""
+    return ROUTES.blueprint(provider)

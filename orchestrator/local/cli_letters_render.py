@@ -1,0 +1,76 @@
+"""How dead letters look in a terminal. Pure; every text of a user goes through `printable`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.local.cli_faults import printable
+from orchestrator.local.cli_render import clock, failure_lines, table, value_text
+
+
+def _where(letter: Mapping[str, Any]) -> str:
+    task = str(letter.get("task") or "")
+    return task if letter.get("item") is None else f"{task}[{letter['item']}]"
+
+
+def letter_list(items: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Dead letters, newest first."""
+    if not items:
+        return Text("No dead letters.")
+    rows = [
+        (
+            printable(item["id"]),
+            str(item["status"]),
+            printable(item.get("workflow") or ""),
+            printable(_where(item)),
+            clock(item["createdAt"]),
+            Text(printable(_error(item)), "red"),
+        )
+        for item in items
+    ]
+    return table(("dead letter", "status", "workflow", "task", "created (UTC)", "error"), rows)
+
+
+def _error(item: Mapping[str, Any]) -> str:
+    error = item.get("error")
+    return f"{error['type']}: {error['message']}" if error else str(item["reason"])
+
+
+def letter_view(letter: Mapping[str, Any], *, full: bool) -> RenderableType:
+    """One dead letter: what it is, why, and every attempt."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    grid.add_row("dead letter", Text(printable(letter["id"]), "bold"))
+    grid.add_row("status", str(letter["status"]))
+    grid.add_row("execution", printable(letter["execution"]))
+    if letter.get("workflow"):
+        grid.add_row("workflow", printable(f"{letter['workflow']} version {letter['version']}"))
+    grid.add_row("task", printable(_where(letter)))
+    grid.add_row("reason", printable(letter["reason"]))
+    grid.add_row("created", f"{clock(letter['createdAt'])} UTC")
+    if letter.get("input") is not None:
+        grid.add_row("input", value_text(letter["input"], full=full))
+    if letter.get("error"):
+        grid.add_row("error", Text("\n".join(failure_lines(letter["error"])), "red"))
+    if done := letter.get("resolved"):
+        why = f": {done['reason']}" if done.get("reason") else ""
+        text = f"{done['action']} by {done['by'] or 'somebody'} at {clock(done['at'])} UTC{why}"
+        grid.add_row("resolved", printable(text))
+    rows = [
+        (
+            str(entry["attempt"]),
+            clock(entry["startedAt"]),
+            printable(entry["worker"]),
+            Text(printable("; ".join(failure_lines(entry["error"])) if entry["error"] else "")),
+        )
+        for entry in letter.get("attempts") or ()
+    ]
+    if not rows:
+        return grid
+    return Group(grid, Text(""), table(("attempt", "started (UTC)", "worker", "error"), rows))

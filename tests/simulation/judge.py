@@ -1,0 +1,121 @@
+"""Invariants that are looked at when faults are over: outcome, history, and silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import outbox, verify
+from tests.simulation.profile import Profile
+from tests.simulation.reference import Reference, attempts_of
+from tests.simulation.world import QUEUES, TENANT, World
+
+QUIET_WITHIN_S = 2_400
+RECOVERY_S = 400
+
+
+async def judge(world: World, profile: Profile) -> None:
+    """Nothing accepted is lost, the history is the state, the outcome is the fault-free one."""
+    reference = Reference()
+    judged: set[str] = set()
+    client = world.client.engine
+    for submission in world.submissions:
+        id = submission.execution
+        if not id or id in judged:
+            continue
+        judged.add(id)
+        doc = world.document(id)
+        if doc is None:
+            world.fail(f"{id} was accepted and is lost")
+            continue
+        report = await verify.verify(client, TENANT, id)
+        for problem in report.problems:
+            world.fail(f"{id}: {problem}")
+        _agree(world, id)
+        if submission.flow.comparable and id not in world.cancelled:
+            expected = reference.of(submission.flow)
+            _attempts_are_real(world, id)
+            found = world.outcome(id, whole=expected.whole)
+            if found != expected.outcome:
+                world.fail(f"{id}: outcome {found}, without faults {expected.outcome}")
+            elif profile.benign and expected.whole:
+                attempts = attempts_of(world, id)
+                if attempts != expected.attempts:
+                    world.fail(f"{id}: attempts {attempts}, without faults {expected.attempts}")
+
+
+def _agree(world: World, execution: str) -> None:
+    """The task documents say what the state says."""
+    wanted = {"C": "COMPLETED", "D": "DEAD_LETTERED"}
+    state = world.state(execution)
+    assert state is not None
+    docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
+    tasks = world.flow(execution).definition["tasks"]
+    for code, (id, task) in zip(state["tasks"], tasks.items(), strict=True):
+        doc = docs.get(((TENANT, execution), f"task:{id}"))
+        waited = task["type"] == "wait" and code == "C"  # a wait leaves no document
+        if code in wanted and not waited and (doc is None or doc["status"] != wanted[code]):
+            world.fail(f"{execution}: {id} is {code}, its document {doc}")
+        if code in "Ss" and doc is not None:
+            world.fail(f"{execution}: {id} was skipped and has a document")
+
+
+def _attempts_are_real(world: World, execution: str) -> None:
+    """An attempt that is recorded with an activity's own failure has run."""
+    docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
+    for (_, id), doc in docs.items():
+        for attempt in doc.get("attempts", ()):
+            type = attempt.get("error", {}).get("type")
+            failed = type in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")
+            if type in ("Throttled", "Unavailable") and not world.outage:
+                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} paid for a {type}")
+            if failed and (execution, id, attempt["attempt"]) not in world.watch.started:
+                world.fail(f"{execution}/{id}: attempt {attempt['attempt']} is recorded, never ran")
+
+
+async def recover_again(world: World) -> None:
+    """Everything falls silent; another round of recovery finds nothing and changes nothing."""
+    if not await world.until(lambda: _quiet(world), QUIET_WITHIN_S):
+        left = {queue: len(world.broker.queues[queue]) for queue in QUEUES}
+        world.fail(f"not quiet {QUIET_WITHIN_S} s after the end: {left} {_outboxes(world)}")
+        return
+    await world.until(lambda: False, 120)
+    before = _snapshot(world)
+    messages: list[Message] = []
+    for body in world.store.bodies(EXECUTIONS).values():
+        owner: tuple[str, str] = (body["tenantId"], body["executionId"])
+        if body["type"] == "execution":
+            messages += [
+                Message(MessageType.CHECK, *owner),
+                Message(MessageType.EXECUTION_STARTED, *owner),
+                Message(MessageType.TIMER_DUE, *owner),
+            ]
+        elif body["type"] == "task":
+            for kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED):
+                messages.append(Message(kind, *owner, body["task"], body.get("item")))
+    engine = world.client.engine
+    sending = [outbox.out_message(message, engine.ids.new()) for message in messages]
+    await world.broker.send(sending)
+    sent = len(world.watch.sent)
+    await world.until(lambda: False, RECOVERY_S)
+    if (after := _snapshot(world)) != before:
+        changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
+        shown = [(key[1], before.get(key), after.get(key)) for key in changed]
+        world.fail(f"a second recovery changed {shown}")
+    if len(world.watch.sent) != sent:
+        world.fail(f"{len(world.watch.sent) - sent} messages were sent although all had ended")
+
+
+def _quiet(world: World) -> bool:
+    return not any(world.broker.queues[queue] for queue in QUEUES) and not _outboxes(world)
+
+
+def _outboxes(world: World) -> list[str]:
+    return [
+        id for (_, id), doc in world.store.bodies(EXECUTIONS).items() if doc["type"] == "outbox"
+    ]
+
+
+def _snapshot(world: World) -> dict[Any, Any]:
+    return world.store.bodies(EXECUTIONS)

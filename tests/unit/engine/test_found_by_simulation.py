@@ -1,0 +1,215 @@
+"""Faults of the engine that the simulation found, each as the smallest story that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import aggregate as aggregates
+from orchestrator.engine import documents, orchestrate
+from orchestrator.engine.incoming import Incoming
+from orchestrator.ports import Document, Unavailable
+from tests.support.definitions import flow, retry, task
+from tests.support.faults import FaultyStore, times
+from tests.support.world import TENANT, World, quiesce
+from tests.unit.engine.conftest import MakeWorld
+
+BIG = "x" * 70_000
+
+
+def incoming(message: Message) -> Incoming:
+    return Incoming(body=message.encode(), message_id="m")
+
+
+async def dead_letters(world: World) -> dict[str, Document]:
+    page = await world.sqlite.changes(EXECUTIONS, None, 1_000)
+    return {doc.id: doc for doc in page.documents if doc.body["type"] == "deadletter"}
+
+
+async def test_a_lagging_orchestrator_does_not_rewrite_what_others_committed(
+    make: MakeWorld,
+) -> None:
+    """Results of tasks without a worker were written before the commit, also by a decision that
+    then lost the race: long after the end, with another time or another first failed item."""
+    world = await make(work=lambda call: "text")
+    tasks = {
+        "a": task("work"),
+        "b": task("work", "a", when="${tasks.a.output.n > 1}"),
+        "m": {
+            "type": "map",
+            "needs": ["a"],
+            "items": [1, 2],
+            "do": {"type": "activity", "activity": "work", "input": "${item}"},
+        },
+    }
+    await world.publish(flow(on_failure="continue", **tasks))
+    id = (await world.start("flow")).id
+    await world.deliver(world.transport.take(world.clock.now()))  # started; `a` is dispatched
+    lagging = world.another("worker-2")
+    await aggregates.load(lagging, (TENANT, id))
+    aggregates.remember(lagging, await _loaded(lagging, id))
+    await world.settle()
+    assert (await world.view(id)).status == "FAILED"
+    before = await world.sqlite.changes(EXECUTIONS, None, 1_000)
+    world.clock.jump(5_000)
+    again = Message(MessageType.TASK_FINISHED, TENANT, id, "a")
+    await orchestrate.handle(lagging, [incoming(again)])
+    assert await world.sqlite.changes(EXECUTIONS, None, 1_000) == before
+
+
+async def _loaded(engine: Any, id: str) -> aggregates.Aggregate:
+    found = await aggregates.load(engine, (TENANT, id), fresh=True)
+    assert found is not None
+    return found
+
+
+async def test_a_commit_between_two_reads_does_not_poison_the_messages(make: MakeWorld) -> None:
+    """Map chunks are read after the execution document. Newer ones made an impossible state, and
+    the messages became dead letters."""
+    world = await make(work=lambda call: call.input)
+    definition = flow(
+        m={
+            "type": "map",
+            "items": [0, 1, 2, 3],
+            "maxConcurrency": 2,
+            "do": {"type": "activity", "activity": "work", "input": "${item}"},
+        }
+    )
+    await world.publish(definition)
+    id = (await world.start("flow")).id
+    partition = (TENANT, id)
+    await world.deliver(world.transport.take(world.clock.now()))
+    old = await world.sqlite.read(EXECUTIONS, partition, id)
+    runs = world.transport.take(world.clock.now())
+    await world.deliver(runs[:1])
+    await world.deliver(world.transport.take(world.clock.now(), "orchestration"))
+
+    class Between(FaultyStore):
+        stale: list[Document] = [old]  # noqa: RUF012  one instance
+
+        async def read(self, container: str, key: tuple[str, ...], id: str) -> Document:
+            return self.stale.pop() if self.stale else await self._store.read(container, key, id)
+
+    engine = world.another("worker-2")
+    engine.store = Between(world.sqlite)  # type: ignore[assignment]
+    found = await aggregates.load(engine, partition, fresh=True)
+    assert not Between.stale
+    assert found is not None
+    assert found.state.maps[0].completed == 1
+    await world.deliver(runs[1:])
+    await world.settle()
+    assert (await world.view(id)).status == "COMPLETED"
+    assert await dead_letters(world) == {}
+
+
+async def test_a_message_that_overtakes_its_execution_is_handed_back(make: MakeWorld) -> None:
+    """A replica that lags behind the submission: the message was dropped, and the execution stood
+    still until the sweeper came; after an outage, it even became a dead letter."""
+    made: list[FaultyStore] = []
+
+    def wrap(store: Any) -> Any:
+        made.append(FaultyStore(store))
+        return made[-1]
+
+    world = await make(wrap_store=wrap)
+    for outage in (0, 1):
+        made[0].before = times(outage, lambda: Unavailable("down"), "read")
+        message = Message(MessageType.EXECUTION_STARTED, TENANT, f"not-yet-{outage}")
+        world.engine.spawn(orchestrate.handle(world.engine, [incoming(message)]), "test")
+        await quiesce()
+        await world.clock.advance(1_000)
+        await world.engine.drain()
+        (again,) = world.transport.messages
+        assert again.body == message.encode()
+        assert again.due_at is not None
+        world.transport.messages.clear()
+    assert await dead_letters(world) == {}
+
+
+async def test_a_hiccup_of_the_payload_store_costs_no_attempt(make: MakeWorld) -> None:
+    """One 503 of Blob Storage ended a task for good that had one attempt only."""
+    world = await make(work=lambda call: BIG)
+    await world.publish(flow(a=task("work", retry=retry(1))))
+    id = (await world.start("flow")).id
+    put, failures = world.payloads.put, [Unavailable("503")]
+
+    async def failing(*args: Any) -> str:
+        if failures:
+            raise failures.pop()
+        return await put(*args)
+
+    world.payloads.put = failing  # type: ignore[method-assign]
+    await world.deliver(world.transport.take(world.clock.now()))
+    due = world.transport.take(world.clock.now())
+    delivering = asyncio.create_task(world.deliver(due))
+    await quiesce()
+    await world.clock.advance(1_000)
+    await delivering
+    await world.settle()
+    assert (await world.view(id)).status == "COMPLETED"
+    assert len(world.activities.calls) == 1
+
+
+async def test_a_full_disk_makes_no_dead_letters(make: MakeWorld) -> None:
+    """The orchestrator could not keep a large output, and took that for a poisonous message."""
+    world = await make(work=lambda call: BIG)
+    await world.publish(flow(a=task("work"), output={"all": "${tasks.a.output}"}))
+    id = (await world.start("flow")).id
+    put, full = world.payloads.put, [True]
+
+    async def failing(tenant: str, execution: str, name: str, data: bytes) -> str:
+        if name == "output" and full:
+            raise OSError("no space left on device")
+        return await put(tenant, execution, name, data)
+
+    world.payloads.put = failing  # type: ignore[method-assign]
+    await world.settle()
+    assert (await world.view(id)).status == "RUNNING"
+    assert await dead_letters(world) == {}
+    full.clear()
+    await world.run_until_quiet()
+    assert (await world.view(id)).status == "COMPLETED"
+
+
+async def test_an_activity_does_not_begin_after_its_lease(make: MakeWorld) -> None:
+    """A claim whose answer took longer than the lease: the task may have been ended by then."""
+    made: list[FaultyStore] = []
+
+    def wrap(store: Any) -> Any:
+        made.append(FaultyStore(store))
+        return made[-1]
+
+    world = await make(wrap_store=wrap, work=lambda call: "done")
+    await world.publish(flow(a=task("work", retry=retry(2))))
+    id = (await world.start("flow")).id
+    await world.deliver(world.transport.take(world.clock.now()))
+
+    def slow(name: str, args: tuple[Any, ...]) -> None:
+        if name == "create":
+            world.clock.jump(world.tunables.lease_ms)
+
+    made[0].after = slow
+    await world.settle()
+    assert world.activities.calls == []
+    assert world.engine.metrics.value("weft_claims_refused_total", "lateStart") == 1
+    await world.sweep()
+    await world.run_until_quiet()
+    assert (await world.view(id)).status == "COMPLETED"
+    assert [call.attempt for call in world.activities.calls] == [2]
+
+
+async def test_wide_side_documents_are_written_from_a_fresh_state_only(make: MakeWorld) -> None:
+    """More than a batch holds go before the commit, so a remembered state is read again first."""
+    world = await make(work=lambda call: "text")
+    many = {f"t{n:03}": task("work", "a", when="${tasks.a.output.n > 1}") for n in range(150)}
+    tasks: dict[str, Any] = {"a": task("work"), **many}
+    await world.publish(flow(on_failure="continue", **tasks))
+    id = (await world.start("flow")).id
+    await world.settle()
+    assert (await world.view(id)).status == "FAILED"
+    assert world.engine.metrics.value("weft_commit_conflicts_total") == 1
+    doc = await world.sqlite.read(EXECUTIONS, (TENANT, id), documents.task_id("t149"))
+    assert doc.body["status"] == "DEAD_LETTERED"
+    await world.verified(id)
