@@ -17,7 +17,6 @@ import pytest
 
 from orchestrator.domain import applying, join, starting
 from orchestrator.engine import (
-    aggregate,
     claims,
     commit,
     leases,
@@ -173,12 +172,5 @@ MUTANTS = (
         "    decision = await _offload_output(engine, aggregate, decision)\n"
         "    await _write_before(engine, aggregate, side)\n",
         also=(orchestrate,),
-    ),
-    Mutant(
-        "torn reads decided on",
-        aggregate,
-        "_check_counts",
-        "    if counted != told:\n",
-        "    if counted == told == ():\n",
     ),
 )
