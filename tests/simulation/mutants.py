@@ -164,13 +164,4 @@ MUTANTS = (
         " and state.items[item] == Code.QUEUED",
         "",
     ),
-    Mutant(
-        "side documents written before the commit",
-        commit,
-        "commit",
-        "    decision = await _offload_output(engine, aggregate, decision)\n",
-        "    decision = await _offload_output(engine, aggregate, decision)\n"
-        "    await _write_before(engine, aggregate, side)\n",
-        also=(orchestrate,),
-    ),
 )
