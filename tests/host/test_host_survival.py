@@ -159,8 +159,12 @@ async def _one_process(data: Path) -> AsyncIterator[Engine]:
 
 def _delete_broker(data: Path) -> int:
     """Number of messages that were lost."""
-    with contextlib.closing(sqlite3.connect(data / bootstrap.BROKER_FILE)) as broker:
-        [(count,)] = broker.execute("SELECT count(*) FROM messages").fetchall()
+    file = f"file:{data / bootstrap.BROKER_FILE}?mode=ro"  # or connecting would make an empty one
+    try:
+        with contextlib.closing(sqlite3.connect(file, uri=True)) as broker:
+            [(count,)] = broker.execute("SELECT count(*) FROM messages").fetchall()
+    except sqlite3.OperationalError:
+        return 0  # not yet made anew since the last time
     for path in data.glob(f"{bootstrap.BROKER_FILE}*"):
         path.unlink()
     return count
