@@ -172,8 +172,7 @@ async def _change(
         raise _no_sense(aggregate, wish)
     if wish.edited:
         letters_edit.check(aggregate, fitting[0].body, wish.value)
-    check = Message(MessageType.CHECK, *aggregate.partition)
-    inputs: list[Input] = await facts.inputs_of(engine, aggregate, [check])
+    inputs: list[Input] = await facts.inputs_of(engine, aggregate, _unheard(aggregate, fitting))
     inputs += letters_wish.inputs(aggregate, [letter.body for letter in fitting], wish)
     decision = await decide_with_facts(engine, aggregate, inputs, now)
     done = [letter for letter in fitting if letters_wish.was_done(aggregate, decision, letter.body)]
@@ -197,6 +196,17 @@ async def _change(
     _, sends = await commit(engine, aggregate, decision, now=now, beside=beside)
     await relay.send_now(engine, sends)
     return done
+
+
+def _unheard(aggregate: Aggregate, found: Sequence[Document]) -> list[Message]:
+    """What may have ended without the orchestrator knowing yet: these tasks; and while the
+    execution fails, whatever was given back."""
+    tasks = [(one.body["task"], one.body.get("item")) for one in found]
+    kind, partition = MessageType.TASK_FINISHED, aggregate.partition
+    looks = [Message(kind, *partition, task, item) for task, item in tasks]
+    if aggregate.state.failure is not None:
+        looks.append(Message(MessageType.CHECK, *partition))
+    return looks
 
 
 async def _messages(

@@ -250,7 +250,7 @@ class MemoryBroker:
         """Half of what waits becomes visible later."""
         for held in self.queues[queue]:
             if not held.token and rng.random() < 0.5:
-                held.available_at = max(held.available_at, self._now()) + ms
+                held.available_at = max(held.available_at, self._now() + ms)
 
 
 def _expire(future: asyncio.Future[None]) -> None:

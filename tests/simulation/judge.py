@@ -64,7 +64,13 @@ def _agree(world: World, execution: str) -> None:
 def _attempts_are_real(world: World, execution: str) -> None:
     """An attempt that is recorded with an activity's own failure has run."""
     docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
+    dead = {id for (_, id) in docs if id.startswith("dead:")}
     for (_, id), doc in docs.items():
+        if doc["type"] != "task":
+            continue
+        letter = f"dead:{id.removeprefix('task:')}:{doc['attempt']}"
+        if doc["attempt"] and (doc["status"] == "DEAD_LETTERED") != (letter in dead):
+            world.fail(f"{execution}/{id}: is {doc['status']}, its dead letter says otherwise")
         for attempt in doc.get("attempts", ()):
             type = attempt.get("error", {}).get("type")
             failed = type in ("Flaky", "Fatal", "OUTPUT_NOT_JSON")

@@ -42,7 +42,7 @@ class Stuck(Exception):
     """Nothing can ever run again, or something runs for ever."""
 
 
-MAX_STEPS = 3_000_000
+MAX_STEPS = 400_000
 
 
 class SimLoop(asyncio.BaseEventLoop):

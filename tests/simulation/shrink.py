@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 
 from tests.simulation.faults import Fault
 from tests.simulation.run import Result, Setup, run
 
 MAX_RUNS = 400
+MAX_CPU_S = 30.0
 TRACE_LINES = 40
 
 
@@ -16,20 +18,20 @@ def shrink(
     seed: int, faults: Sequence[Fault], setup: Setup | None = None, *, max_runs: int = MAX_RUNS
 ) -> list[Fault]:
     """A part of `faults` that still breaks an invariant, from which no single one can be left out
-    (unless `max_runs` were not enough). Halves first, then ever smaller parts, then one by one."""
+    (unless `max_runs` or `MAX_CPU_S` were not enough). Halves first, then ever smaller parts, then one by one."""
     best = list(faults)
     size = max(1, len(best) // 2)
-    runs = 0
+    runs, give_up = 0, time.process_time() + MAX_CPU_S
     while True:
         start, smaller = 0, False
-        while start < len(best) and runs < max_runs:
+        while start < len(best) and runs < max_runs and time.process_time() < give_up:
             trial = best[:start] + best[start + size :]
             runs += 1
             if run(seed, only=trial, setup=setup).ok:
                 start += size
             else:
                 best, smaller = trial, True
-        if runs >= max_runs or (size == 1 and not smaller):
+        if runs >= max_runs or time.process_time() >= give_up or (size == 1 and not smaller):
             return best
         size = max(1, size // 2)
 

@@ -327,3 +327,39 @@ async def test_a_retry_of_a_paused_execution_runs_when_it_is_resumed(make: MakeW
     await world.run_until_quiet()
     assert (await world.view(started.id)).status == "COMPLETED"
     await world.verified(started.id)
+
+
+async def test_a_late_word_about_work_given_back_does_not_stop_it_again(make: MakeWorld) -> None:
+    flaky = Flaky("a")
+    world = await make(work=flaky)
+    await world.publish(flow(a=task("work", retry=retry(1)), b=task("work")))
+    started = await world.start("flow")
+    await world.deliver(world.transport.take(world.clock.now()))
+    await world.deliver(
+        [m for m in world.transport.take(world.clock.now()) if b'"a"' in m.body]
+    )  # b's message is lost
+    await world.deliver(world.transport.take(world.clock.now(), "orchestration"))
+    await world.deliver(world.transport.take(world.clock.now(), "tasks-standard"))
+    late = world.transport.take(world.clock.now(), "orchestration")
+    assert len(late) == 1  # b was given back
+    flaky.broken.clear()
+    await act(world, await open_letter(world), Action.RETRY)
+    await world.deliver(late)
+    await world.settle()
+    assert await world.statuses(started.id) == {"a": "COMPLETED", "b": "COMPLETED"}
+    await world.verified(started.id)
+
+
+async def test_of_two_decisions_at_once_one_counts(make: MakeWorld) -> None:
+    world = await make(work=Flaky("a"))
+    await world.publish(flow(a=task("work", retry=retry(1))))
+    await world.start("flow")
+    await world.run_until_quiet()
+    id = await open_letter(world)
+    both = (act(world, id, Action.FAIL), act(world, id, Action.DISCARD))
+    results = await asyncio.gather(*both, return_exceptions=True)
+    refused = [one for one in results if isinstance(one, ConflictError)]
+    assert len(refused) == 1
+    (done,) = [one for one in results if not isinstance(one, BaseException)]
+    (letter,) = await letters(world)
+    assert letter.status == done.status
