@@ -17,7 +17,6 @@ import pytest
 
 from orchestrator.domain import applying, join, starting
 from orchestrator.engine import (
-    aggregate,
     claims,
     commit,
     leases,
@@ -164,21 +163,5 @@ MUTANTS = (
         "_item_result",
         " and state.items[item] == Code.QUEUED",
         "",
-    ),
-    Mutant(
-        "side documents written before the commit",
-        commit,
-        "commit",
-        "    decision = await _offload_output(engine, aggregate, decision)\n",
-        "    decision = await _offload_output(engine, aggregate, decision)\n"
-        "    await _write_before(engine, aggregate, side)\n",
-        also=(orchestrate,),
-    ),
-    Mutant(
-        "torn reads decided on",
-        aggregate,
-        "_check_counts",
-        "    if counted != told:\n",
-        "    if counted == told == ():\n",
     ),
 )

@@ -18,7 +18,7 @@ def shrink(
     seed: int, faults: Sequence[Fault], setup: Setup | None = None, *, max_runs: int = MAX_RUNS
 ) -> list[Fault]:
     """A part of `faults` that still breaks an invariant, from which no single one can be left out
-    (unless `max_runs` or `MAX_CPU_S` were not enough). Halves first, then ever smaller parts, then one by one."""
+    (unless `max_runs` or `MAX_CPU_S` were not enough). Halves first, then ever smaller parts."""
     best = list(faults)
     size = max(1, len(best) // 2)
     runs, give_up = 0, time.process_time() + MAX_CPU_S
