@@ -5,20 +5,13 @@ Defined beside the read side, so that handlers, OpenAPI and the command line sha
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
+from orchestrator.domain.codec import iso
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
-
-
-def iso(ms: int) -> str:
-    """Epoch milliseconds as `2026-11-30T12:00:00.123Z`."""
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
-
 
 Instant = Annotated[
     int,
