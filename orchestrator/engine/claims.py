@@ -77,6 +77,11 @@ class Claim:
         return self.doc["attempt"]
 
     @property
+    def deadline_at(self) -> int | None:
+        """When the task fails if it has not ended. A map's is not its items'."""
+        return None if self.item is not None else self.aggregate.state.deadlines.get(self.position)
+
+    @property
     def gathers(self) -> bool:
         """Whether this is a map whose items are done and want to be put together."""
         return self.spec.type is TaskType.MAP
@@ -136,6 +141,8 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
             return Refusal("finished")
+    if not giving_back and aggregate.state.deadlines.get(position, now + 1) <= now:
+        return Refusal("pastDeadline")  # the orchestrator fails it: its timer is due
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
             return Refusal("leased")
@@ -164,7 +171,7 @@ async def _take(
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-    body = _new(partition, message) if doc is None else _without_lease(doc)
+    body = _new(partition, message) if doc is None else without_lease(doc)
     body["attempt"] += 1
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
@@ -255,7 +262,7 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
 
 
 def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
-    return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
+    return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
 def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
@@ -280,7 +287,8 @@ def counted(doc: dict[str, Any]) -> int:
     return doc["attempt"] - doc.get("granted", 0)
 
 
-def _without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+def without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a task document that nobody holds and nothing is due for."""
     dropped = ("lease", "sweepAt", "dueAt", "endedAt")
     return {key: value for key, value in doc.items() if key not in dropped}
 
@@ -301,7 +309,7 @@ def _take_over(
     left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None
-    final = _without_lease(doc) | {
+    final = without_lease(doc) | {
         "status": TaskStatus.DEAD_LETTERED.value,
         "endedAt": now,
         "failure": failure.to_doc(),
