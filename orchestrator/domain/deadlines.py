@@ -15,7 +15,7 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.inputs import Overdue
 from orchestrator.domain.state import ExecutionState, MapState
 from orchestrator.domain.status import Code, ExecutionStatus
-from orchestrator.domain.workflow import TaskSpec
+from orchestrator.domain.workflow import TaskSpec, Workflow
 
 
 def deadline_of(draft: Draft, task: int) -> int | None:
@@ -28,6 +28,12 @@ def deadlines_of(draft: Draft, tasks: Iterable[int]) -> Deadlines:
     """`deadline_of` all of these that have one, earliest first."""
     found = [(task, due) for task in tasks if (due := deadline_of(draft, task)) is not None]
     return tuple(sorted(found, key=lambda pair: (pair[1], pair[0])))
+
+
+def dispatched_at(workflow: Workflow, state: ExecutionState, task: int) -> int:
+    """When a task in flight that has a deadline was dispatched the last time; 0 if it has none."""
+    due, limit = state.deadlines.get(task), workflow.tasks[task].deadline_ms
+    return 0 if due is None or limit is None else due - limit
 
 
 def overdue(state: ExecutionState, now: int) -> list[int]:

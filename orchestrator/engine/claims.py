@@ -17,6 +17,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
 from orchestrator.domain.retry import is_retryable, next_delay
@@ -91,11 +92,13 @@ class Claim:
 class Refusal:
     """Why a message needs no work now. `again_ms`: look again after that, the store may lag behind
     or the broker's clock may be ahead of ours; None: never, the message is settled. `over`: the
-    execution has settled this task without its worker."""
+    execution has settled this task without its worker. `unheard`: the task has a result that came
+    before its dispatch; the orchestrator had no use for it then."""
 
     reason: str
     again_ms: int | None = None
     over: bool = False
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,8 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
-            return Refusal("finished")
+            since = dispatched_at(aggregate.workflow, aggregate.state, position)
+            return Refusal("finished", unheard=doc["endedAt"] <= since)
     if not giving_back and aggregate.state.deadlines.get(position, now + 1) <= now:
         return Refusal("pastDeadline")  # the orchestrator fails it: its timer is due
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
