@@ -68,11 +68,18 @@ async def act(engine: Engine, tenant: str, id: str, wish: Wish) -> DeadLetterVie
         if letter.body["status"] != LetterStatus.OPEN.value:
             if letter.body.get("wish") != wish.digest:
                 raise _resolved(letter.body)
+            await audit_letter(engine, letter.body)  # whoever did it may have died before that
             return await letters_list.view(engine, letter.body)
         try:
             await resolve(engine, [letter], wish)
         except Outdated:
             await outdated(engine, letter, attempt)
+            continue
+        except ConflictError:
+            # Between the letter and its task was read, the same wish may have come true.
+            letter = await letters_list.read(engine, tenant, id)
+            if letter.body["status"] == LetterStatus.OPEN.value:
+                raise
             continue
         return await letters_list.show(engine, tenant, id)
     raise too_fast()
@@ -118,16 +125,23 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
             done = await _change(engine, aggregate, found, wish, now)
     engine.metrics.count("weft_operator_actions_total", f"deadletter.{wish.action.value}")
     for letter in done:
-        await audit.record(
-            engine,
-            partition[0],
-            action=f"deadletter.{wish.action.value}",
-            execution=partition[1],
-            task=letters_list.public_id(letter.body),
-            by=wish.by,
-            reason=wish.reason,
-        )
+        await audit_letter(engine, letters_wish.marked(letter, wish, now).body)
     return done
+
+
+async def audit_letter(engine: Engine, letter: dict[str, Any]) -> None:
+    """The one record of how a letter was resolved, if there is none yet."""
+    done, id = letter["resolved"], letters_list.public_id(letter)
+    await audit.record(
+        engine,
+        letter["tenantId"],
+        action=f"deadletter.{done['action']}",
+        execution=letter["executionId"],
+        task=id,
+        by=done["by"],
+        reason=done["reason"],
+        id=f"deadletter:{id}",
+    )
 
 
 def _changes_nothing(aggregate: Aggregate, found: Sequence[Document], wish: Wish) -> bool:

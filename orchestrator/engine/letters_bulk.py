@@ -83,18 +83,30 @@ async def _some(
         else:
             done += len(finished)
             left = [one for one in left if one.id not in finished]
-        left = await _still_open(engine, tenant, left)
+        left, mine = await _still_open(engine, tenant, left, wish)
+        done += mine
         if not left:
             return done, refused
     return done, [*refused, *(_refusal(one, letters_act.too_fast()) for one in left)]
 
 
-async def _still_open(engine: Engine, tenant: str, letters: list[Document]) -> list[Document]:
-    """Those that nobody has resolved meanwhile, as they are stored now."""
+async def _still_open(
+    engine: Engine, tenant: str, letters: list[Document], wish: Wish
+) -> tuple[list[Document], int]:
+    """Those that nobody has resolved meanwhile, as they are stored now; and how many `wish` itself
+    has: a batch whose answer was lost."""
     fresh = [
         await letters_list.read(engine, tenant, letters_list.public_id(one.body)) for one in letters
     ]
-    return [one for one in fresh if one.body["status"] == LetterStatus.OPEN.value]
+    resolved = [one for one in fresh if one.body["status"] != LetterStatus.OPEN.value]
+    mine = [
+        one
+        for one in resolved
+        if one.body.get("wish") == wish.digest and one.body["resolved"]["by"] == wish.by
+    ]
+    for one in mine:
+        await letters_act.audit_letter(engine, one.body)
+    return [one for one in fresh if one not in resolved], len(mine)
 
 
 def _refusal(letter: Document, error: WeftError) -> BulkRefusal:
