@@ -31,7 +31,7 @@ def draw(rng: random.Random, name: str) -> Flow:
         tasks[f"t{position}"] = _task(rng, needs, gentle)
     timeout = None if rng.random() < 0.9 else rng.choice(("15s", "60s"))
     definition: dict[str, Any] = {"name": name, "tasks": tasks}
-    definition["onFailure"] = rng.choice(("continue", "continue", "failFast"))
+    definition["onFailure"] = rng.choice(("continue", "continue", "failFast", "failFast", "hold"))
     if timeout is not None:
         definition["timeout"] = timeout
     if rng.random() < 0.7:
