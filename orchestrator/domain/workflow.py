@@ -96,6 +96,7 @@ class TaskSpec:
     timeout_ms: int  # of one attempt
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
+    host: str = ""  # http: what it calls, unless an expression makes it (domain/dependencies.py)
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
     transform -> the output."""

@@ -26,6 +26,7 @@ async def record(
     by: str,
     reason: str = "",
     task: str = "",
+    dependency: str = "",
 ) -> None:
     """Append a record. Never raises: the action has happened."""
     body = {
@@ -41,6 +42,8 @@ async def record(
     }
     if task:
         body["task"] = task
+    if dependency:
+        body["dependency"] = dependency
     try:
         await patiently(engine, engine.store.create, AUDIT, (tenant,), body)
     except (StoreError, Unclear) as error:

@@ -20,6 +20,7 @@ from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claimcheck, claims, documents
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 
@@ -36,10 +37,15 @@ _NO_RESULT = frozenset(
 
 
 async def inputs_of(
-    engine: Engine, aggregate: Aggregate, messages: Iterable[Message]
+    engine: Engine,
+    aggregate: Aggregate,
+    messages: Iterable[Message],
+    *,
+    resuming: bool = False,
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
-    ended unheard and what nobody works on."""
+    ended unheard and what nobody works on; not what a circuit breaker postpones, unless `resuming`:
+    workers drop that, too, while an execution is paused."""
     inputs: list[Input] = []
     finished: dict[str, tuple[int, int | None]] = {}
     check = False
@@ -71,6 +77,8 @@ async def inputs_of(
             inputs.append(_result(task, item, doc))
         elif check and _nobody_works(engine, doc):
             lost.append((task, item))
+    if lost and not resuming:
+        lost = await without_postponed(engine, aggregate, lost)
     if lost:
         inputs.append(
             Lost(

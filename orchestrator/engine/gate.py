@@ -1,0 +1,200 @@
+"""The worker's gate: whether a task may call its dependency now, asked before the claim.
+
+The task has no attempt then and its document is not touched. While the breaker is open, its message
+is sent again as a new one, due when the breaker is, and a little later by a share derived from the
+task. That is no hop of `handback`: it may go on for hours, and is dropped only when the task is
+found to be settled. One task gets the probe, and what becomes of it is told at the end.
+
+An `http` task's host is in its definition, unless an expression makes it: then the request is
+evaluated here, but only if the tenant has any breaker at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from orchestrator.domain import breakers as rules_of
+from orchestrator.domain import dependencies
+from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Verdict
+from orchestrator.domain.messages import Message
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.workflow import TaskSpec, TaskType
+from orchestrator.engine import attempt, claimcheck, outbox
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.breakers import Breakers
+from orchestrator.engine.claims import Claim, Refusal
+from orchestrator.engine.core import Engine
+from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lru import Lru
+
+log = logging.getLogger(__name__)
+
+BASE_WAIT_MS: Final = 1_000
+MAX_WAIT_MS: Final = 60_000
+"""A postponed task looks again after this at the latest: an operator may close the breaker."""
+MAX_PROBING_WAIT_MS: Final = 10_000
+"""While another task probes: its outcome is near."""
+POSTPONED: Final = "postponed"
+"""Property that counts how often a message was postponed."""
+LATE_MS: Final = 30_000
+"""A postponed message that is later may be lost: the task's next one is not taken for a copy."""
+REMEMBERED: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed(Refusal):
+    """The breaker does not let the task through. `wait_ms` None: another message of the same task
+    is on its way already, this copy is settled."""
+
+    wait_ms: int | None = None
+
+
+class _OnTheirWay:
+    """Postponed messages that this process has sent, by task: when they are due. The sweeper, a
+    broker or an operator may send the same task again; every copy would live as long as the
+    breaker is open."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.due: Lru[int] = Lru(REMEMBERED)
+
+
+class Passage:
+    """One message at the gate. Use as a context manager around claim and attempt: a probe that was
+    taken and not used is given back."""
+
+    def __init__(self, engine: Engine, incoming: Incoming) -> None:
+        self._engine = engine
+        self._postponed = _number(incoming.properties.get(POSTPONED, "0"))
+        self._tenant = ""
+        self._probe = ""
+        self._dependency = ""
+
+    async def __aenter__(self) -> Passage:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # A process that is being stopped has no time for this; the probe's own time ends.
+        if self._probe and (kind is None or issubclass(kind, Exception)):
+            await self._tell(self._dependency, Verdict.NEUTRAL)
+
+    async def admit(
+        self, aggregate: Aggregate, spec: TaskSpec, item: int | None, doc: dict[str, Any] | None
+    ) -> tuple[Refusal | None, str]:
+        """Why the task must not be claimed now, if so, and what it calls (see `claims.Admit`).
+        Never raises."""
+        self._tenant = aggregate.partition[0]
+        self._dependency = await _dependency(self._engine, aggregate, spec, item, doc)
+        if not self._dependency:
+            return None, ""
+        token = self._engine.ids.new()
+        breakers = self._engine.part(Breakers)
+        gate, breaker = await breakers.pass_gate(self._tenant, self._dependency, token)
+        if gate is Gate.PROBE:
+            self._probe = token
+        waits = gate is Gate.WAIT
+        key = (*aggregate.partition, spec.id, item)
+        return self._wait(breaker, key) if waits else None, self._dependency
+
+    async def done(self, claim: Claim, outcome: attempt.Outcome) -> None:
+        """Tell what the attempt says about the dependency. Never raises."""
+        call = claim.call
+        if call is None:
+            return  # its input could not be made: nothing was asked
+        dependency = self._dependency
+        if claim.spec.type is TaskType.HTTP and isinstance(call.input, dict):
+            dependency = dependencies.host_of(call.input.get("url"))
+        failure = outcome.failure
+        verdict = dependencies.verdict(failure)
+        if not dependency:
+            return
+        if dependency == self._dependency:
+            await self._tell(dependency, verdict, failure.type if failure else "")
+        else:
+            error = failure.type if failure else ""
+            breakers = self._engine.part(Breakers)
+            await breakers.report(self._tenant, dependency, verdict, error=error)
+
+    async def _tell(self, dependency: str, verdict: Verdict, error: str = "") -> None:
+        probe, self._probe = self._probe, ""
+        await self._engine.part(Breakers).report(
+            self._tenant, dependency, verdict, error=error, probe=probe
+        )
+
+    def _wait(self, breaker: Breaker, task: tuple[object, ...]) -> Postponed:
+        now = self._engine.clock.now()
+        sent = self._engine.part(_OnTheirWay).due
+        due = sent.get(task)
+        if not self._postponed and due is not None and now < due + LATE_MS:
+            return Postponed("postponedCopy")
+        wait = min(BASE_WAIT_MS << min(self._postponed, 16), MAX_WAIT_MS)
+        if breaker.status is BreakerStatus.HALF_OPEN:
+            wait = min(wait, MAX_PROBING_WAIT_MS)
+        elif breaker.until is not None:
+            wait = max(BASE_WAIT_MS, min(breaker.until - now, breaker.span_ms, MAX_WAIT_MS))
+        key = ":".join(map(str, (*task, self._postponed)))
+        wait += rules_of.spread(key, max(BASE_WAIT_MS, wait // 2))
+        sent.put(task, now + wait)
+        return Postponed("breaker", wait_ms=wait)
+
+
+async def postpone(
+    engine: Engine, message: Message, incoming: Incoming, refusal: Postponed
+) -> None:
+    """Send the message again, as a new one, due later. Raises `TransportError`."""
+    if refusal.wait_ms is None:
+        return
+    engine.metrics.count("weft_postponed_total", "breaker")
+    times = _number(incoming.properties.get(POSTPONED, "0")) + 1
+    again = outbox.out_message(
+        message,
+        engine.ids.new(),
+        engine.clock.now() + refusal.wait_ms,
+        incoming.properties.get("traceparent", ""),
+        extra={POSTPONED: str(times)},
+    )
+    await engine.transport.send([again])
+
+
+async def _dependency(
+    engine: Engine,
+    aggregate: Aggregate,
+    spec: TaskSpec,
+    item: int | None,
+    doc: dict[str, Any] | None,
+) -> str:
+    """What the task calls, "" if nothing or not known before it runs."""
+    if spec.type is TaskType.ACTIVITY:
+        return engine.activities.dependency(spec.activity) or ""
+    if spec.type is not TaskType.HTTP:
+        return ""
+    edited = doc.get("inputOverride") if doc is not None else None
+    if spec.host and edited is None:
+        return spec.host
+    if not await engine.part(Breakers).names(aggregate.partition[0]):
+        return ""
+    try:
+        if edited is None:
+            request = await attempt.resolve(engine, aggregate, spec, item)
+        else:
+            request = await claimcheck.load(engine, Payload.from_doc(edited))
+    except Exception as error:
+        # The attempt meets the same and records it.
+        log.info(
+            "dependency not known before the attempt: %s",
+            type(error).__name__,
+            extra={"action": "gate.unknown", "execution": aggregate.execution, "task": spec.id},
+        )
+        return ""
+    return dependencies.host_of(request.get("url")) if isinstance(request, dict) else ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
