@@ -208,17 +208,29 @@ def take_probe(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A probe as its holder remembers it: its token, and when its breaker had opened."""
+
+    token: str
+    opened_at: int | None
+
+
 def probed(
-    breaker: Breaker, token: str, verdict: Verdict, *, now: int, rules: BreakerRules, error: str
+    breaker: Breaker, taken: Taken, verdict: Verdict, *, now: int, rules: BreakerRules, error: str
 ) -> Breaker:
-    """After the outcome of the probe `token`; unchanged if it is not the one that counts."""
+    """After the outcome of a probe. If it took so long that another task probes, too, it counts
+    only as a success: a dependency that answers slowly must not stay cut off for ever."""
     operation = {
         Verdict.SUCCESS: _O.SUCCEED,
         Verdict.FAILURE: _O.FAIL,
         Verdict.NEUTRAL: _O.RELEASE,
     }[verdict]
     to = BREAKER.get((operation, breaker.status))
-    if to is None or breaker.probe is None or breaker.probe.token != token:
+    if to is None or breaker.opened_at != taken.opened_at:
+        return breaker
+    current = breaker.probe is not None and breaker.probe.token == taken.token
+    if not current and to is not _S.CLOSED:
         return breaker
     if to is _S.CLOSED:
         return _closed(breaker, now)

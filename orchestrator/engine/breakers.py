@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.domain import breakers as rules_of
-from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Verdict
+from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Taken, Verdict
 from orchestrator.domain.topology import CONTROL
 from orchestrator.engine import breaker_docs
 from orchestrator.engine.breakers_known import Known, is_fresh
@@ -83,52 +83,56 @@ class Breakers:
         return rules_of.admit(after, now, known.seen_at), after
 
     async def report(
-        self, tenant: str, dependency: str, verdict: Verdict, *, error: str = "", probe: str = ""
+        self,
+        tenant: str,
+        dependency: str,
+        verdict: Verdict,
+        *,
+        error: str = "",
+        probe: Taken | None = None,
     ) -> None:
-        """Take in how an attempt ended: `error` is the failure's type, `probe` its token if it was
-        the probe. Written only if it changes something. Never raises."""
+        """Take in how an attempt ended: `error` is the failure's type, `probe` set if
+        it was one. Written only if it changes something. Never raises."""
         now, known = self._engine.clock.now(), self._entry(tenant, dependency)
         if verdict is not Verdict.NEUTRAL:
             known.count(now, verdict, error, self.rules)
-        if probe:
+        if probe is not None:
 
-            def step(before: Breaker) -> Breaker:
+            def end(before: Breaker) -> Breaker:
                 return rules_of.probed(
                     before, probe, verdict, now=now, rules=self.rules, error=error
                 )
 
-        elif verdict is Verdict.FAILURE and known.worth_telling(
-            self._engine.worker, now, self.rules
-        ):
-            counts, failures = known.counted(now, self.rules)
+            try:
+                await self._promptly(tenant, dependency, end)
+            except _TROUBLE as trouble:
+                self._trouble("breaker.probe_not_told", dependency, trouble)
+        elif verdict is Verdict.FAILURE and self._worth_telling(known):
+            async with known.telling:  # of many failures at once, one writes for all
+                if self._worth_telling(known):
+                    await self._tell(tenant, dependency, known)
 
-            def step(before: Breaker) -> Breaker:
-                return rules_of.trip(
-                    before,
-                    self._engine.worker,
-                    counts,
-                    known.errors,
-                    now=now,
-                    rules=self.rules,
-                )
+    async def _tell(self, tenant: str, dependency: str, known: Known) -> None:
+        now, worker = self._engine.clock.now(), self._engine.worker
+        counts, failures = known.counted(now, self.rules)
 
-            known.told, known.told_at = failures, now
-        else:
-            return
+        def step(before: Breaker) -> Breaker:
+            return rules_of.trip(before, worker, counts, known.errors, now=now, rules=self.rules)
+
+        known.told, known.told_at = failures, now
         try:
             await self._promptly(tenant, dependency, step)
-        except _TROUBLE as error_of_store:
+        except _TROUBLE as trouble:
             known.untold()
-            self._trouble("breaker.not_told", dependency, error_of_store)
+            self._trouble("breaker.not_told", dependency, trouble)
+
+    def _worth_telling(self, known: Known) -> bool:
+        return known.worth_telling(self._engine.worker, self._engine.clock.now(), self.rules)
 
     async def names(self, tenant: str) -> tuple[str, ...]:
         """Names of the tenant's breakers, latest first, at most a second old. Never raises: on
         trouble what was known last."""
-        key = tenant
-        known = self._lists.get(key)
-        if known is None:
-            known = _Names()
-            self._lists.put(key, known)
+        known = self._names(tenant)
         async with known.lock:
             if not self._fresh(known.read_at):
                 known.read_at = self._engine.clock.now()
@@ -215,6 +219,13 @@ class Breakers:
             self._known.put((tenant, dependency), known)
         return known
 
+    def _names(self, tenant: str) -> _Names:
+        known = self._lists.get(tenant)
+        if known is None:
+            known = _Names()
+            self._lists.put(tenant, known)
+        return known
+
     def _fresh(self, read_at: int | None) -> bool:
         return is_fresh(read_at, self._engine.clock.now())
 
@@ -259,7 +270,7 @@ class Breakers:
         for _ in range(TRIES):
             names, etag = await self._read_names(tenant)
             if dependency in names:
-                return
+                break
             body = breaker_docs.list_doc(tenant, [dependency, *names])
             try:
                 if etag is None:
@@ -268,8 +279,10 @@ class Breakers:
                     await store.replace(CONTROL, (body["id"],), body, if_match=etag)
             except (Conflict, PreconditionFailed, NotFound):
                 continue
-            return
-        raise Unavailable("the list of breakers changes too fast")
+            break
+        else:
+            raise Unavailable("the list of breakers changes too fast")
+        self._names(tenant).read_at = None  # our own change must be known here at once
 
     def _adopt(self, known: Known, breaker: Breaker) -> None:
         """This is how it is now."""

@@ -19,6 +19,8 @@ from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views_breakers import BreakerList, BreakerView
 
 READ_AT_ONCE = 50
+MAX_FOR_MS = 30 * 24 * 3600 * 1000
+"""The longest time for which a breaker may be opened; longer: until somebody closes it."""
 
 
 async def listing(engine: Engine, tenant: str) -> BreakerList:

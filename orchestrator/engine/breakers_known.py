@@ -30,7 +30,8 @@ class Known:
     errors: list[str] = field(default_factory=list[str])
     told: int = 0  # failures of `counts` that the document has
     told_at: int | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of reading
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def adopt(self, breaker: Breaker, now: int) -> None:
         """This is how it is now."""

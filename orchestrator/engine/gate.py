@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from orchestrator.domain import breakers as rules_of
 from orchestrator.domain import dependencies
-from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Verdict
+from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Taken, Verdict
 from orchestrator.domain.messages import Message
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.workflow import TaskSpec, TaskType
@@ -69,7 +69,7 @@ class Passage:
         self._engine = engine
         self._postponed = _number(incoming.properties.get(POSTPONED, "0"))
         self._tenant = ""
-        self._probe = ""
+        self._probe: Taken | None = None
         self._dependency = ""
 
     async def __aenter__(self) -> Passage:
@@ -98,7 +98,7 @@ class Passage:
         breakers = self._engine.part(Breakers)
         gate, breaker = await breakers.pass_gate(self._tenant, self._dependency, token)
         if gate is Gate.PROBE:
-            self._probe = token
+            self._probe = Taken(token, breaker.opened_at)
         waits = gate is Gate.WAIT
         key = (*aggregate.partition, spec.id, item)
         return self._wait(breaker, key) if waits else None, self._dependency
@@ -123,7 +123,7 @@ class Passage:
             await breakers.report(self._tenant, dependency, verdict, error=error)
 
     async def _tell(self, dependency: str, verdict: Verdict, error: str = "") -> None:
-        probe, self._probe = self._probe, ""
+        probe, self._probe = self._probe, None
         await self._engine.part(Breakers).report(
             self._tenant, dependency, verdict, error=error, probe=probe
         )
