@@ -39,23 +39,25 @@ MAX_PROBING_WAIT_MS: Final = 10_000
 """While another task probes: its outcome is near."""
 POSTPONED: Final = "postponed"
 """Property that counts how often a message was postponed."""
-LATE_MS: Final = 30_000
-"""A postponed message that is later may be lost: the task's next one is not taken for a copy."""
+DUE: Final = "postponedUntil"
+"""Property with the time for which it was postponed: tells it from copies of the same task."""
 REMEMBERED: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Postponed(Refusal):
-    """The breaker does not let the task through. `wait_ms` None: another message of the same task
-    is on its way already, this copy is settled."""
+    """The breaker does not let the task through. `due_at`: when to look again; None: another
+    message of the same `task` is on its way already, this copy is settled."""
 
-    wait_ms: int | None = None
+    task: tuple[object, ...] = ()
+    due_at: int | None = None
 
 
 class _OnTheirWay:
-    """Postponed messages that this process has sent, by task: when they are due. The sweeper, a
-    broker or an operator may send the same task again; every copy would live as long as the
-    breaker is open."""
+    """Postponed messages that this process has sent, by task and attempt: when they are due. The
+    sweeper, a broker or an operator may send the same task again; every copy would live as long as
+    the breaker is open. Past that time nothing is taken for a copy: a paused execution drops
+    messages, and resuming it sends them anew."""
 
     def __init__(self, engine: Engine) -> None:
         self.due: Lru[int] = Lru(REMEMBERED)
@@ -67,7 +69,8 @@ class Passage:
 
     def __init__(self, engine: Engine, incoming: Incoming) -> None:
         self._engine = engine
-        self._postponed = _number(incoming.properties.get(POSTPONED, "0"))
+        self._postponed = _number(incoming.properties.get(POSTPONED, ""))
+        self._was_due = _number(incoming.properties.get(DUE, ""))
         self._tenant = ""
         self._probe: Taken | None = None
         self._dependency = ""
@@ -100,7 +103,7 @@ class Passage:
         if gate is Gate.PROBE:
             self._probe = Taken(token, breaker.opened_at)
         waits = gate is Gate.WAIT
-        key = (*aggregate.partition, spec.id, item)
+        key = (*aggregate.partition, spec.id, item, doc["attempt"] if doc is not None else 0)
         return self._wait(breaker, key) if waits else None, self._dependency
 
     async def done(self, claim: Claim, outcome: attempt.Outcome) -> None:
@@ -132,7 +135,7 @@ class Passage:
         now = self._engine.clock.now()
         sent = self._engine.part(_OnTheirWay).due
         due = sent.get(task)
-        if not self._postponed and due is not None and now < due + LATE_MS:
+        if due is not None and due > now and due != self._was_due:
             return Postponed("postponedCopy")
         wait = min(BASE_WAIT_MS << min(self._postponed, 16), MAX_WAIT_MS)
         if breaker.status is BreakerStatus.HALF_OPEN:
@@ -142,25 +145,30 @@ class Passage:
         key = ":".join(map(str, (*task, self._postponed)))
         wait += rules_of.spread(key, max(BASE_WAIT_MS, wait // 2))
         sent.put(task, now + wait)
-        return Postponed("breaker", wait_ms=wait)
+        return Postponed("breaker", task=task, due_at=now + wait)
 
 
 async def postpone(
     engine: Engine, message: Message, incoming: Incoming, refusal: Postponed
 ) -> None:
     """Send the message again, as a new one, due later. Raises `TransportError`."""
-    if refusal.wait_ms is None:
+    if refusal.due_at is None:
         return
-    engine.metrics.count("weft_postponed_total", "breaker")
-    times = _number(incoming.properties.get(POSTPONED, "0")) + 1
+    times = _number(incoming.properties.get(POSTPONED, "")) + 1
     again = outbox.out_message(
         message,
         engine.ids.new(),
-        engine.clock.now() + refusal.wait_ms,
+        refusal.due_at,
         incoming.properties.get("traceparent", ""),
-        extra={POSTPONED: str(times)},
+        extra={POSTPONED: str(times), DUE: str(refusal.due_at)},
     )
-    await engine.transport.send([again])
+    try:
+        await engine.transport.send([again])
+    except BaseException:
+        # The broker delivers this one again, and it must not be taken for a copy then.
+        engine.part(_OnTheirWay).due.drop(refusal.task)
+        raise
+    engine.metrics.count("weft_postponed_total", "breaker")
 
 
 async def _dependency(
@@ -197,4 +205,4 @@ async def _dependency(
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

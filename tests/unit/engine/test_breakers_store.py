@@ -12,7 +12,7 @@ from orchestrator.domain.topology import CONTROL, TASKS_STANDARD_QUEUE
 from orchestrator.engine import breakers_act, control, inspect
 from orchestrator.engine.breaker_docs import breaker_id
 from orchestrator.engine.breakers import Breakers
-from orchestrator.ports import Throttled
+from orchestrator.ports import Throttled, TransportError
 from tests.support.breakers import (
     FEW,
     PAY,
@@ -104,6 +104,57 @@ async def test_resuming_sends_postponed_tasks_whose_messages_were_dropped(make: 
     await control.act(world.engine, TENANT, id, control.RESUME, by="eve")
     await later(world, 1_000)
     assert (await world.view(id)).status.value == "COMPLETED"
+
+
+async def test_resuming_while_it_is_still_open_leaves_one_message(make: MakeWorld) -> None:
+    """Not settled as a copy of the one that was dropped while the execution was paused."""
+    world = await make(tunables=FEW, **{"weft.http": Service()})
+    await publish(world)
+    await breakers_act.open_(world.engine, TENANT, PAY, by="eve")
+    [id] = await start(world)
+    await world.settle()
+    await control.act(world.engine, TENANT, id, control.PAUSE, by="eve")
+    due = world.transport.messages[0].due_at or 0
+    await later(world, due - world.clock.now())
+    assert world.transport.messages == []
+    await control.act(world.engine, TENANT, id, control.RESUME, by="eve")
+    await world.settle()
+    assert len(world.transport.messages) == 1
+
+
+async def test_the_retry_of_a_failed_probe_is_no_copy(make: MakeWorld) -> None:
+    service = Service()
+    world = await make(tunables=FEW, **{"weft.http": service})
+    await publish(world, a=http(retry=retry(9)))
+    other = world.another("worker-2")
+    [id] = await start(world)
+    await later(world, 3_500)
+    assert (await shown(world)).status == "open"
+    assert len(world.transport.messages) == 1
+    for _ in range(3):
+        for engine in (world.engine, other):  # whoever is asked
+            due = min(one.due_at or 0 for one in world.transport.messages)
+            await world.clock.advance(max(0, due - world.clock.now()))
+            await world.settle(engine)
+            assert len(world.transport.messages) == 1
+    service.down = False
+    await later(world, 600_000)
+    assert (await world.view(id)).status.value == "COMPLETED"
+
+
+async def test_a_message_that_could_not_be_postponed_is_no_copy_of_itself(make: MakeWorld) -> None:
+    world = await make(tunables=FEW, **{"weft.http": Service()})
+    await publish(world)
+    await opened(world)
+    await start(world)
+    await world.deliver(world.transport.take(world.clock.now()))
+    [message] = world.transport.take(world.clock.now(), TASKS_STANDARD_QUEUE)
+    world.transport.failing = True
+    with pytest.raises(TransportError):
+        await world.deliver([message])
+    world.transport.failing = False
+    await world.deliver([message])
+    assert len(world.transport.messages) == 1
 
 
 @pytest.mark.parametrize("end", ["cancel", "timeout"])
