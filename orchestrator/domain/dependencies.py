@@ -22,6 +22,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 TROUBLE: Final = frozenset(
     {
         FailureType.TIMEOUT,
+        FailureType.HEARTBEAT_TIMEOUT,
         # Of `http` tasks: no connection, no answer, 408 and 5xx, 425 and 429.
         "HttpConnectError",
         "HttpTimeout",
@@ -68,6 +69,7 @@ UNASKED: Final = frozenset(
         FailureType.INPUT_INVALID,
         FailureType.UNKNOWN_ACTIVITY,
         FailureType.LEASE_EXPIRED,
+        FailureType.DEADLINE_EXCEEDED,  # the time may have gone into the queue
         FailureType.EXITED,
         "SECRET_NOT_FOUND",
         "WORKER_SATURATED",
@@ -76,8 +78,8 @@ UNASKED: Final = frozenset(
         "HttpRequestInvalid",
     }
 )
-"""Types of failures of attempts that did not get as far as the dependency. As successes they would
-close a breaker whose dependency is still down."""
+"""Types of failures that say nothing: mostly, the attempt did not get as far as the dependency. As
+successes they would close a breaker whose dependency is still down."""
 
 
 def verdict(failure: Failure | None) -> Verdict:

@@ -28,11 +28,8 @@ async def record(
     by: str,
     reason: str = "",
     task: str = "",
-<<<<<<< HEAD
     dependency: str = "",
-=======
     id: str = "",
->>>>>>> main
 ) -> None:
     """Append a record, once if it has an `id` of its own. Never raises: the action has happened."""
     body = {

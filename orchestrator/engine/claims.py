@@ -112,10 +112,9 @@ class Ended:
     report: bool = True  # False: the execution does not wait for it any more
 
 
-Admit = Callable[
-    [Aggregate, TaskSpec, int | None, dict[str, Any] | None], Awaitable[tuple[Refusal | None, str]]
-]
-"""Asked before a claim: why the task must not run now, if so, and what it calls ("": nothing)."""
+Admit = Callable[[Aggregate, TaskSpec, int | None, Any], Awaitable[Refusal | str]]
+"""Asked before a claim, with the item and the task document (or None): why the task must not run
+now, or what it calls ("": nothing)."""
 
 
 async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Refusal:
@@ -165,12 +164,12 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
     if giving_back:
         doc = _cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
-    waits, dependency = await admit(aggregate, spec, message.item, doc)
-    if waits:
-        return waits
-    doc = _new(partition, message) if doc is None else _without_lease(doc)
-    if dependency:
-        doc["dependency"] = dependency  # for the sweeper: whether its silence is a loss
+    admitted = await admit(aggregate, spec, message.item, doc)
+    if isinstance(admitted, Refusal):
+        return admitted
+    doc = _new(partition, message) if doc is None else without_lease(doc)
+    if admitted:
+        doc["dependency"] = admitted  # for the sweeper: whether its silence is a loss
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         taken.count = execution.body["state"]["maps"][str(position)]["count"]
@@ -188,10 +187,6 @@ async def _take(
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-<<<<<<< HEAD
-=======
-    body = _new(partition, message) if doc is None else without_lease(doc)
->>>>>>> main
     body["attempt"] += 1
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
@@ -207,12 +202,7 @@ async def _take(
             new_etag = await patiently(engine, engine.store.create, EXECUTIONS, partition, body)
         else:
             new_etag = await patiently(
-                engine,
-                engine.store.replace,
-                EXECUTIONS,
-                partition,
-                body,
-                if_match=etag,
+                engine, engine.store.replace, EXECUTIONS, partition, body, if_match=etag
             )
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")

@@ -45,12 +45,8 @@ async def inputs_of(
     resuming: bool = False,
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
-<<<<<<< HEAD
-    ended unheard and what nobody works on; not what a circuit breaker postpones, unless `resuming`:
-    workers drop that, too, while an execution is paused."""
-=======
-    ended unheard and what nobody works on. It and a timer look at deadlines, too."""
->>>>>>> main
+    ended unheard and what nobody works on. It and a timer look at deadlines, too. What a circuit
+    breaker postpones is left alone, unless `resuming`: a pause drops its messages, too."""
     inputs: list[Input] = []
     finished: dict[str, tuple[int, int | None]] = {}
     check = timer = False
@@ -94,12 +90,9 @@ async def inputs_of(
             late[task] = doc
         elif check and _nobody_works(engine, doc):
             lost.append((task, item))
-<<<<<<< HEAD
+    inputs += overdue.inputs(aggregate.workflow, list(late.items()))
     if lost and not resuming:
         lost = await without_postponed(engine, aggregate, lost)
-=======
-    inputs += overdue.inputs(aggregate.workflow, list(late.items()))
->>>>>>> main
     if lost:
         inputs.append(
             Lost(

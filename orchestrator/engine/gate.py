@@ -90,21 +90,21 @@ class Passage:
 
     async def admit(
         self, aggregate: Aggregate, spec: TaskSpec, item: int | None, doc: dict[str, Any] | None
-    ) -> tuple[Refusal | None, str]:
-        """Why the task must not be claimed now, if so, and what it calls (see `claims.Admit`).
-        Never raises."""
+    ) -> Refusal | str:
+        """Why the task must not be claimed now, or what it calls (`claims.Admit`). Never raises."""
         self._tenant = aggregate.partition[0]
         self._dependency = await _dependency(self._engine, aggregate, spec, item, doc)
         if not self._dependency:
-            return None, ""
+            return ""
         token = self._engine.ids.new()
         breakers = self._engine.part(Breakers)
         gate, breaker = await breakers.pass_gate(self._tenant, self._dependency, token)
         if gate is Gate.PROBE:
             self._probe = Taken(token, breaker.opened_at)
-        waits = gate is Gate.WAIT
+        if gate is not Gate.WAIT:
+            return self._dependency
         key = (*aggregate.partition, spec.id, item, doc["attempt"] if doc is not None else 0)
-        return self._wait(breaker, key) if waits else None, self._dependency
+        return self._wait(breaker, key)
 
     async def done(self, claim: Claim, outcome: attempt.Outcome) -> None:
         """Tell what the attempt says about the dependency. Never raises."""

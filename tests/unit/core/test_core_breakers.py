@@ -259,6 +259,8 @@ def test_a_host_that_no_expression_can_change(url: object, host: str) -> None:
         (Failure(type="HttpClientError", message="", retryable=False), Verdict.SUCCESS),
         (Failure(type="ValueError", message=""), Verdict.SUCCESS),
         (Failure(type="LEASE_EXPIRED", message=""), Verdict.NEUTRAL),
+        (Failure(type="DEADLINE_EXCEEDED", message="", retryable=False), Verdict.NEUTRAL),
+        (Failure(type="HEARTBEAT_TIMEOUT", message=""), Verdict.FAILURE),
         (Failure(type="EXPRESSION_FAILED", message="", retryable=False), Verdict.NEUTRAL),
         (Failure(type="INPUT_INVALID", message="", retryable=False), Verdict.NEUTRAL),
         (Failure(type="HttpRequestInvalid", message="", retryable=False), Verdict.NEUTRAL),

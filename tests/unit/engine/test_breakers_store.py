@@ -157,18 +157,23 @@ async def test_a_message_that_could_not_be_postponed_is_no_copy_of_itself(make: 
     assert len(world.transport.messages) == 1
 
 
-@pytest.mark.parametrize("end", ["cancel", "timeout"])
+@pytest.mark.parametrize("end", ["cancel", "timeout", "deadline"])
 async def test_a_postponed_task_ends_with_its_execution(make: MakeWorld, end: str) -> None:
     world = await make(tunables=FEW, **{"weft.http": Service()})
     await publish(world)
     await opened(world)
-    await world.publish(flow("short", a=http(), timeout="10s"))
+    limits = {"timeout": "10s"} if end != "deadline" else {}
+    a = http(deadline="10s") if end == "deadline" else http()
+    await world.publish(flow("short", a=a, **limits))
     started = await world.start("short", {"id": "1"})
     await world.settle()
     if end == "cancel":
         await control.act(world.engine, TENANT, started.id, control.CANCEL, by="eve")
     await later(world, 10_001)
-    assert (await world.view(started.id)).status.value in ("CANCELLED", "FAILED")
+    view = await world.view(started.id)
+    assert view.status.value == ("CANCELLED" if end == "cancel" else "FAILED")
+    errors = {"timeout": "EXECUTION_TIMEOUT", "deadline": "DEADLINE_EXCEEDED"}
+    assert (view.error.type if view.error else None) == errors.get(end)
     await later(world, 60_000)
     assert world.transport.messages == [], "its message is dropped, not postponed for ever"
 
