@@ -35,6 +35,9 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_TRACE: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
 _INT32: Final = 2**31
 
 
@@ -69,6 +72,13 @@ class CloudEvent:
     def scope(self) -> Mapping[str, Json]:
         """What expressions see as `event`: attributes that are there, and always `data`."""
         return {"data": None, **self.body}
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C trace context that it carries (extension `traceparent`); empty without a
+        well-formed one."""
+        given = self.body.get("traceparent")
+        return given if isinstance(given, str) and _TRACE.fullmatch(given) else ""
 
     @property
     def content(self) -> str:

@@ -113,4 +113,3 @@ def _inside(value: dict[str, Json] | list[Json], step: int | str) -> Json:
     if isinstance(value, dict):
         return cast("Mapping[str | int, Json]", value).get(step)
     return value[step] if isinstance(step, int) and step < len(value) else None
-
