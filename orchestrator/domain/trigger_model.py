@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, TypeAlias, cast
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
 from orchestrator.domain.definition_types import CUSTOM, Model, Name
@@ -33,6 +33,19 @@ _Choices: TypeAlias = Annotated[
     list[_Text],
     BeforeValidator(_listed),
     Field(min_length=1, max_length=MAX_CHOICES),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {
+                    "type": "array",
+                    "items": {"type": "string", "minLength": 1},
+                    "minItems": 1,
+                    "maxItems": MAX_CHOICES,
+                },
+            ]
+        }
+    ),
 ]
 
 
@@ -49,7 +62,28 @@ class MatchModel(Model):
 
     source: _Choices | None = None
     type: _Choices | None = None
-    subject: Annotated[SubjectModel, BeforeValidator(_subject)] | None = None
+    subject: (
+        Annotated[
+            SubjectModel,
+            BeforeValidator(_subject),
+            WithJsonSchema(
+                {
+                    "anyOf": [
+                        {"type": "string", "minLength": 1},
+                        {
+                            "type": "object",
+                            "properties": {
+                                name: {"type": "string", "minLength": 1}
+                                for name in ("exact", "prefix", "suffix")
+                            },
+                            "additionalProperties": False,
+                        },
+                    ]
+                }
+            ),
+        ]
+        | None
+    ) = None
 
 
 class TriggerModel(Model):

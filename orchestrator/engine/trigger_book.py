@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.topology import CATALOG
 from orchestrator.domain.triggers import Trigger
-from orchestrator.engine import triggers
+from orchestrator.engine import trigger_store
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
@@ -42,8 +42,10 @@ class TriggerBook:
     async def of(self, tenant: str) -> list[Trigger]:
         """All triggers of `tenant`, paused ones included, by name."""
         engine = self._engine
-        found = await patiently(engine, engine.store.read_many, CATALOG, (tenant,), [triggers.HEAD])
-        head = found.get(triggers.HEAD)
+        found = await patiently(
+            engine, engine.store.read_many, CATALOG, (tenant,), [trigger_store.HEAD]
+        )
+        head = found.get(trigger_store.HEAD)
         if head is None:
             return []
         known = self._pages.get(tenant)
@@ -53,9 +55,9 @@ class TriggerBook:
 
     async def _read(self, tenant: str, head: Document, old: _Page | None) -> _Page:
         docs: list[Document] = []
-        after: triggers.After = None
+        after: trigger_store.After = None
         while True:
-            some = await triggers.query(self._engine, tenant, limit=PAGE, after=after)
+            some = await trigger_store.query(self._engine, tenant, limit=PAGE, after=after)
             docs += some
             if len(some) < PAGE:
                 break
@@ -77,7 +79,7 @@ class TriggerBook:
 
     def _compiled(self, doc: Document) -> Trigger | None:
         try:
-            return triggers.compiled(doc.body)
+            return trigger_store.compiled(doc.body)
         except InvalidError as error:
             self._engine.metrics.count("weft_triggers_unreadable_total")
             log.error(

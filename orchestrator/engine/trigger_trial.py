@@ -7,7 +7,7 @@ from orchestrator.domain.errors import ConflictError, InvalidError, NotFoundErro
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.triggers import TriggerFailed
-from orchestrator.engine import catalog, shapes, submit, triggers
+from orchestrator.engine import catalog, shapes, submit, trigger_store
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views_events import TriggerTest
 
@@ -15,7 +15,7 @@ from orchestrator.engine.views_events import TriggerTest
 async def trial(engine: Engine, tenant: str, name: str, event: CloudEvent) -> TriggerTest:
     """Match, filter, map and check the input against the workflow as it is now. A paused trigger is
     asked as if it were not. Raises `NotFoundError` for an unknown trigger."""
-    trigger = triggers.compiled((await triggers.read(engine, tenant, name)).body)
+    trigger = trigger_store.compiled((await trigger_store.read(engine, tenant, name)).body)
     if not trigger.meets(event):
         return TriggerTest(starts=False, stopped="match")
     try:

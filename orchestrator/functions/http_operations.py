@@ -17,7 +17,9 @@ from orchestrator.functions import (
     docs_page,
     http_control,
     http_deadletters,
+    http_events,
     http_executions,
+    http_triggers,
     http_workflows,
     openapi,
 )
@@ -157,6 +159,8 @@ def operations() -> list[Route]:
         http_executions.ROUTES,
         http_control.ROUTES,
         http_deadletters.ROUTES,
+        http_triggers.ROUTES,
+        http_events.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

@@ -156,8 +156,15 @@ LETTER: Final = Param(
     schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
     read=identifier,
 )
+TRIGGER: Final = Param(
+    name="triggerName",
+    description="Name of the event trigger",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+    example="big-orders",
+)
 PATH: Final[dict[str, Param]] = {
-    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER)
+    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, TRIGGER)
 }
 
 LIMIT: Final = Param(

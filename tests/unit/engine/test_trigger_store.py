@@ -15,7 +15,7 @@ from orchestrator.domain.errors import (
     TooLargeError,
 )
 from orchestrator.domain.topology import CATALOG
-from orchestrator.engine import catalog, trigger_book, triggers
+from orchestrator.engine import catalog, trigger_book, trigger_store, triggers
 from orchestrator.engine.trigger_book import TriggerBook
 from orchestrator.ports import Unavailable
 from tests.support.definitions import flow, task
@@ -137,7 +137,7 @@ async def test_what_the_workflow_cannot_take_is_refused_when_knowable(world: Wor
 async def test_limits(published: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooLargeError):
         await create(published, input="x" * 70_000)
-    monkeypatch.setattr(triggers, "MAX_TRIGGERS", 2)
+    monkeypatch.setattr(trigger_store, "MAX_TRIGGERS", 2)
     await create(published)
     await create(published, name="b")
     with pytest.raises(ConflictError, match="more are not allowed"):
@@ -192,7 +192,7 @@ async def test_unchanged_triggers_are_not_read_again(make: Any) -> None:
 async def test_a_trigger_of_newer_code_is_passed_over(published: World) -> None:
     await create(published)
     await create(published, name="strange")
-    doc = await triggers.read(published.engine, TENANT, "strange")
+    doc = await trigger_store.read(published.engine, TENANT, "strange")
     body = {**doc.body, "definition": '{"name": "strange", "colour": "red"}'}
     await published.sqlite.replace(CATALOG, (TENANT,), body)
     assert await known(published) == ["orders"]
