@@ -213,6 +213,14 @@ async def test_a_trigger_that_fails_does_not_stop_the_others(world: World) -> No
     assert await letters(world, error_type="EXPRESSION_FAILED") != []
 
 
+async def test_a_large_event_is_kept_whole(world: World) -> None:
+    await trigger(world, filter="${event.data.nothing}")
+    data = {"text": "ü" * 100_000}
+    (id,) = (await send(world, data=data)).dead_letters
+    assert world.payloads.data
+    assert (await letters_list.show(world.engine, TENANT, id)).event == {**EVENT, "data": data}
+
+
 async def test_a_start_that_is_refused_is_kept_with_the_reason(world: World) -> None:
     schema = {"type": "object", "required": ["total", "lines"]}
     await world.publish(flow("strict", a=task("weft.transform"), input_schema=schema))
