@@ -28,6 +28,7 @@ class QueueSpec:
 
 ORCHESTRATION_QUEUE: Final = "orchestration"
 TASKS_STANDARD_QUEUE: Final = "tasks-standard"
+EVENTS_QUEUE: Final = "events"
 
 QUEUES: Final[dict[str, QueueSpec]] = {
     spec.name: spec

@@ -16,7 +16,7 @@ from typing import Any
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import ORCHESTRATION_QUEUE
+from orchestrator.domain.topology import EVENTS_QUEUE, ORCHESTRATION_QUEUE
 from orchestrator.engine import catalog, execute, inspect, orchestrate, submit, sweep, verify
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.engine.incoming import Incoming
@@ -260,7 +260,7 @@ class World:
             )
             if message.queue == ORCHESTRATION_QUEUE:
                 batch.append(incoming)
-            else:
+            elif message.queue != EVENTS_QUEUE:
                 tasks.append(execute.handle(engine, incoming))
         if batch:
             await orchestrate.handle(engine, batch)

@@ -219,7 +219,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
         "$.tasks.charge.heartbeatTimeout",
         "$.tasks.approve.type",
         "$.tasks.ship.type",
-        "$.tasks.tell.type",
         "$.tasks.old.type",
     }
     raw = tasks(
