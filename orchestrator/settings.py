@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from orchestrator import settings_rules as rules
 from orchestrator.settings_azure import AzureSettings
+from orchestrator.settings_events import PublishTargets
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
@@ -89,6 +90,12 @@ class Settings(BaseSettings):
         ge=1_000,
         le=3_600_000,
         description="When another task may try because the one that tries has not ended",
+    )
+    publish_targets: PublishTargets = Field(
+        default={},
+        description="Where `publish` tasks may send events: `NAME=queue:QUEUE`, `NAME=topic:TOPIC` "
+        "or `NAME=eventgrid:https://HOST/api/events`, separated by commas. Queues and topics are "
+        "of the own namespace. The local backend puts all of them into its own queue `events`",
     )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
