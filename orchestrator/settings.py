@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from orchestrator import settings_rules as rules
 from orchestrator.settings_azure import AzureSettings
+from orchestrator.settings_egress import LOOPBACK, Networks
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
@@ -63,6 +64,11 @@ class Settings(BaseSettings):
         ge=100,
         description="The sweeper sends a retry whose message is this late",
     )
+    egress_allow: Networks | None = Field(
+        default=None,
+        description="Networks that `http` tasks may reach although they are not public, such as "
+        "`10.1.0.0/16`, separated by commas. Left out: loopback with the local backend, else none",
+    )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
 
@@ -77,6 +83,13 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what `load_settings` passes: tests must not depend on the process environment."""
         return (init_settings,)
+
+    @property
+    def egress_networks(self) -> tuple[str, ...]:
+        """Networks (CIDR) that are not public and that http tasks may reach nevertheless."""
+        if self.egress_allow is not None:
+            return self.egress_allow
+        return LOOPBACK if self.backend == "local" else ()
 
     @property
     def worker_name(self) -> str:
