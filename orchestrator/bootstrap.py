@@ -56,7 +56,7 @@ async def build(
         # Imported here: importing the users' activities is slow and may fail; only this needs it.
         from activities.runner import default_runner
 
-        activities = default_runner()
+        activities = default_runner(egress_allow=settings.egress_networks)
     if settings.azure is not None:
         # Imported here: the SDKs are slower to import than the rest of Weft together.
         from orchestrator import bootstrap_azure
