@@ -40,6 +40,8 @@ def _w_overridden(event: ev.TaskOverridden, doc: _Doc) -> None:
     doc["task"] = event.task
     if event.item is not None:
         doc["item"] = event.item
+    if event.undo is not None:
+        doc["undo"] = event.undo
 
 
 def _w_accepted(event: ev.FailureAccepted, doc: _Doc) -> None:
@@ -75,6 +77,7 @@ READ_OPERATOR: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = 
         item=doc.get("item"),
         by=doc["by"],
         reason=doc.get("reason", ""),
+        undo=doc.get("undo"),
     ),
     "failureAccepted": lambda doc, at: ev.FailureAccepted(
         at=at, task=doc["task"], by=doc["by"], reason=doc.get("reason", "")

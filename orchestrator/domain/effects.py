@@ -33,12 +33,12 @@ def messages_for(
     state: ExecutionState,
 ) -> list[Outgoing]:
     """The messages that a commit of `events` must send. `state` is the state after them; it is
-    read only when the execution begins to fail fast: then every task in flight that fail-fast may
-    stop is called again, so that one waiting for its retry is given back now, not at its next
-    attempt (a worker drops the call of a running one)."""
+    read only when the execution begins to fail fast, or is cancelled with compensation: then every
+    task in flight that may be stopped is called again, so that one waiting for its retry is given
+    back now, not at its next attempt (a worker drops the call of a running one)."""
     out: list[Outgoing] = []
     called: set[tuple[int, int | None]] = set()
-    failing = False
+    failing = draining = False
     for event in events:
         for task, item in _dispatched(event):
             called.add((task, item))
@@ -47,11 +47,13 @@ def messages_for(
         if due_at is not None and due_at - event.at <= MAX_SCHEDULE_AHEAD_MS:
             out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
         failing = failing or isinstance(event, ev.FailureNoted)
-    if failing and workflow.on_failure is OnFailure.FAIL_FAST:
+        draining = draining or isinstance(event, ev.CompensationStarted)
+    if draining or (failing and workflow.on_failure is OnFailure.FAIL_FAST):
         out += [
             Outgoing(_run(workflow, tenant, execution, task, item))
             for task, item in in_flight(state)
-            if (task, item) not in called and workflow.tasks[task].run_when not in HANDLERS
+            if (task, item) not in called
+            and (draining or workflow.tasks[task].run_when not in HANDLERS)
         ]
     return out
 
@@ -67,8 +69,9 @@ def in_flight(state: ExecutionState) -> Iterator[tuple[int, int | None]]:
 
 def next_wake(state: ExecutionState) -> int | None:
     """When something becomes due by itself: the earliest wait or the execution's deadline (epoch
-    ms). None: never, or the execution has ended. The sweeper goes by it (`sweepAt`)."""
-    if state.status in TERMINAL_EXECUTION:
+    ms). None: never, or the execution has ended. The sweeper goes by it (`sweepAt`). Compensation
+    has no deadline: half undone is worse than late."""
+    if state.status in TERMINAL_EXECUTION or state.status is ExecutionStatus.COMPENSATING:
         return None
     if state.status is ExecutionStatus.PAUSED:
         return state.deadline_at  # waits are looked at when it is resumed

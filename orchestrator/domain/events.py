@@ -7,7 +7,7 @@ Wide events (`TasksQueued`, …) carry many tasks, so that a 1,000-wide fan-out 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
@@ -19,6 +19,7 @@ class ExecutionAccepted:
 
     at: int
     tasks: int  # number of tasks in the definition
+    hidden: int = 0  # number of their compensations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +58,14 @@ class ExecutionResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCancelled:
-    """The end at an operator's wish: every task that had not settled is CANCELLED with it."""
+    """The end at an operator's wish: every task that had not settled is CANCELLED with it.
+    `terminated`: whatever it was doing, also compensating. `by` is empty after a cancel that
+    compensated first: `CompensationStarted` has it."""
 
     at: int
     by: str
     reason: str = ""
+    terminated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,7 @@ class TaskCompleted:
     task: int
     attempt: int = 0  # 0: it never reached a worker (wait, empty map)
     started_at: int | None = None  # of the successful attempt
+    undo: int | None = None  # position of the compensation that this task has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +248,7 @@ class TaskOverridden:
     item: int | None = None
     by: str
     reason: str = ""
+    undo: int | None = None  # position of the compensation that this task has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +257,28 @@ class FailureAccepted:
 
     at: int
     task: int
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompensationStarted:
+    """What completed is undone, last first, before the execution ends as `ending` says. FAILED:
+    because of `failure`, everything else has settled. CANCELLED: at the wish of `by`; what is in
+    flight ends first."""
+
+    at: int
+    ending: Literal["FAILED", "CANCELLED"]
+    failure: FailureRecord | None = None
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompensationReopened:
+    """An operator took up a compensation that had failed; the execution ends as before."""
+
+    at: int
     by: str
     reason: str = ""
 
@@ -282,4 +310,6 @@ Event: TypeAlias = (
     | TasksReset
     | TaskOverridden
     | FailureAccepted
+    | CompensationStarted
+    | CompensationReopened
 )

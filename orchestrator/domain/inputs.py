@@ -69,7 +69,17 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """An operator ends it, now."""
+    """An operator ends it: now, or (`compensate`) when what is in flight has ended and what had
+    completed is undone."""
+
+    by: str
+    reason: str = ""
+    compensate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminate:
+    """An operator ends it now, whatever it is doing, also compensating."""
 
     by: str
     reason: str = ""
@@ -113,7 +123,17 @@ class Accept:
 
 
 Input: TypeAlias = (
-    Start | TaskResult | TimerDue | Lost | Pause | Resume | Cancel | Retry | Override | Accept
+    Start
+    | TaskResult
+    | TimerDue
+    | Lost
+    | Pause
+    | Resume
+    | Cancel
+    | Terminate
+    | Retry
+    | Override
+    | Accept
 )
 
 

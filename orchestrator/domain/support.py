@@ -1,6 +1,6 @@
 """What may be written but cannot be run yet: one table, from which later versions delete lines.
 
-Refusing at publish is honest; accepting and ignoring a `compensate` would not be.
+Refusing at publish is honest; accepting and ignoring a `deadline` would not be.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ TYPES: Final = frozenset({"signal", "workflow", "publish", "durable"})
 """Task types, anywhere."""
 DO_TYPES: Final = frozenset({"wait"})
 """Task types inside the `do` of a map."""
-FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
-"""Fields of a task or a `do`."""
+FIELDS: Final = frozenset({"deadline", "heartbeatTimeout"})
+"""Fields of a task, a `do` or a `compensate`."""
+UNDO_TYPES: Final = frozenset({"activity", "http", "transform"})
+"""All that a `compensate` may be."""
 
 
 def unsupported(validated: Validated) -> list[ErrorDetail]:
@@ -39,6 +41,11 @@ def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
             yield from _task(do, f"{path}.do")
             if (kind := do.get("type")) in DO_TYPES:
                 yield _detail(f"{path}.do.type", f"the task type {kind} inside a map")
+        if isinstance(undo := task.get("compensate"), dict):
+            fields = {name: value for name, value in undo.items() if name != "type"}
+            yield from _task(fields, f"{path}.compensate")
+            if (kind := undo.get("type")) not in UNDO_TYPES:
+                yield _detail(f"{path}.compensate.type", f"the task type {kind} in `compensate`")
 
 
 def _task(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:

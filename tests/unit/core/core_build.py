@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.domain import events as ev
 from orchestrator.domain.codec import event_from_doc, event_to_doc, state_from_doc, state_to_doc
 from orchestrator.domain.codec_state import chunks_of
+from orchestrator.domain.compensating import drained, gathers_for_undo
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import messages_for
 from orchestrator.domain.evolve import accepted, fold
@@ -30,6 +31,7 @@ from orchestrator.domain.messages import MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, Code
 from orchestrator.domain.workflow import (
+    UNDO_SUFFIX,
     HANDLERS,
     Jitter,
     OnFailure,
@@ -52,7 +54,7 @@ Raw = dict[str, Any]
 
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
-    """One task: `run_when`, `when` (source), `items`, `until` (JSON), `type`, … as in TaskSpec. A
+    """One task: `compensate` (a flag), `run_when`, `when` (source), `items`, `until` (JSON), `type`, … as in TaskSpec. A
     task with `items` is a map, one with `duration_ms` or `until` a wait."""
     return {"id": id, "needs": needs, **fields}
 
@@ -62,7 +64,11 @@ def workflow(
 ) -> Workflow:
     """Compile without validation."""
     index = {raw["id"]: position for position, raw in enumerate(tasks)}
-    specs = tuple(_spec(raw, index) for raw in tasks)
+    plain = [{key: raw[key] for key in raw if key != "compensate"} for raw in tasks]
+    undone = [position for position, raw in enumerate(tasks) if raw.get("compensate")]
+    hidden = [_spec(task(plain[of]["id"] + UNDO_SUFFIX, undoes=of), {}) for of in undone]
+    specs = (*(_spec(raw, index) for raw in plain), *hidden)
+    index |= {spec.id: len(tasks) + number for number, spec in enumerate(hidden)}
     successors: list[list[int]] = [[] for _ in specs]
     for position, spec in enumerate(specs):
         for need in spec.needs:
@@ -75,6 +81,7 @@ def workflow(
         on_failure=OnFailure(on_failure),
         timeout_ms=timeout_ms,
         output=None if output is None else Template.compile(output),
+        undo={of: len(tasks) + number for number, of in enumerate(undone)},
     )
 
 
@@ -129,7 +136,7 @@ class Sim:
         self.input = input
         self.work = work
         self.now = 1_000_000
-        first = ev.ExecutionAccepted(at=self.now, tasks=len(workflow.tasks))
+        first = ev.ExecutionAccepted(at=self.now, tasks=workflow.visible, hidden=len(workflow.undo))
         self.history: list[ev.Event] = [first]
         self.state: ExecutionState = accepted(first)
         self.facts: dict[str, dict[str, Json]] = {}
@@ -238,7 +245,9 @@ class Sim:
             self.state.failure is not None
             and self.workflow.on_failure is OnFailure.FAIL_FAST
             and self.workflow.tasks[key[0]].run_when not in HANDLERS
-        )
+            and not gathers_for_undo(self.workflow, self.state, key[0])
+            and self.workflow.tasks[key[0]].undoes is None
+        ) or drained(self.workflow, self.state, key[0])
         if stoppable and rng.random() < 0.5:
             self.flight.discard(key)
             return given_back(*key)
@@ -268,7 +277,8 @@ class Sim:
         if before.status in TERMINAL_EXECUTION and not operator:
             assert not decision.events
         for position, code in enumerate(before.tasks):
-            if code == Code.COMPLETED or (code in SETTLED_CODES and not operator):
+            settled = code in SETTLED_CODES and code != Code.HIDDEN
+            if code == Code.COMPLETED or (settled and not operator):
                 assert after.tasks[position] == code, "a settled task moved"
         started = before
         for event in decision.events:

@@ -50,11 +50,11 @@ count = st.integers(1, 10_000)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 
 EVENTS: dict[type, dict[str, Any]] = {
-    ev.ExecutionAccepted: {"tasks": count},
+    ev.ExecutionAccepted: {"tasks": count, "hidden": positions},
     ev.ExecutionStarted: {"deadline_at": st.none() | times},
     ev.ExecutionPaused: {"by": texts, "reason": texts},
     ev.ExecutionResumed: {"by": texts, "reason": texts},
-    ev.ExecutionCancelled: {"by": texts, "reason": texts},
+    ev.ExecutionCancelled: {"by": texts, "reason": texts, "terminated": st.booleans()},
     ev.TasksQueued: {"tasks": many},
     ev.TasksRequeued: {
         "tasks": many,
@@ -62,7 +62,12 @@ EVENTS: dict[type, dict[str, Any]] = {
     },
     ev.TaskWaiting: {"task": positions, "due_at": times},
     ev.TasksSkipped: {"tasks": many, "condition": st.booleans()},
-    ev.TaskCompleted: {"task": positions, "attempt": count, "started_at": st.none() | times},
+    ev.TaskCompleted: {
+        "task": positions,
+        "attempt": count,
+        "started_at": st.none() | times,
+        "undo": st.none() | positions,
+    },
     ev.TaskFailed: {
         "task": positions,
         "failure": records,
@@ -92,8 +97,16 @@ EVENTS: dict[type, dict[str, Any]] = {
         "item": st.none() | positions,
         "by": texts,
         "reason": texts,
+        "undo": st.none() | positions,
     },
     ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
+    ev.CompensationStarted: {
+        "ending": st.sampled_from(["FAILED", "CANCELLED"]),
+        "failure": st.none() | records,
+        "by": texts,
+        "reason": texts,
+    },
+    ev.CompensationReopened: {"by": texts, "reason": texts},
 }
 
 
@@ -133,9 +146,13 @@ NAMES = ("queued", "completed", "failed", "cancelled")
 states = st.builds(
     ExecutionState,
     status=st.sampled_from(ExecutionStatus),
-    tasks=st.text(alphabet="PQWCSsXD", max_size=50).map(str.encode),
+    tasks=st.text(alphabet="PQWCSsXDH", max_size=50).map(str.encode),
     maps=st.dictionaries(positions, map_states(), max_size=2),
     waits=st.dictionaries(positions, times, max_size=3),
+    hidden=positions,
+    undo=many,
+    ending=st.none() | st.sampled_from(ExecutionStatus),
+    terminated=st.booleans(),
     failure=st.none() | records,
     output=st.none() | payloads,
     accepted_at=times,
