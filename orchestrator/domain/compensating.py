@@ -1,4 +1,4 @@
-"""Compensation (saga): what completed is undone, last first, before an execution ends without success.
+"""Compensation (saga): undo what completed, last first, before an execution ends without success.
 
 Every task with a `compensate` has a second, hidden task behind the visible ones. It is dispatched
 like any other, so claims, retries, leases and dead letters need no second set of rules; only who
@@ -16,7 +16,7 @@ from orchestrator.domain.inputs import Accept, Cancel, Override, Retry, Terminat
 from orchestrator.domain.starting import advance_map, dispatch
 from orchestrator.domain.state import ExecutionState, FailureRecord
 from orchestrator.domain.status import DEAD_CODES, Code, ExecutionStatus
-from orchestrator.domain.workflow import TaskType, Workflow
+from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskType, Workflow
 from orchestrator.domain.working import WorkingState
 
 Operator: TypeAlias = Retry | Override | Accept
@@ -98,23 +98,18 @@ def apply_operator(draft: Draft, given: Operator) -> None:
             pass
 
 
-def drained(workflow: Workflow, state: ExecutionState, position: int) -> bool:
-    """Whether a dispatched task is given back unrun because an operator cancels the execution. A
-    compensation is not, nor is the gathering of a map that can be undone once it has completed."""
-    return (
-        state.status is ExecutionStatus.COMPENSATING
-        and workflow.tasks[position].undoes is None
-        and not gathers_for_undo(workflow, state, position)
-    )
-
-
-def gathers_for_undo(workflow: Workflow, state: ExecutionState, position: int) -> bool:
-    """Whether all items of a map are done and its gathering is dispatched, so that the map can be
-    undone: without it, the work of its items would stay as it is."""
-    return (
-        position in workflow.undo
-        and workflow.tasks[position].type is TaskType.MAP
-        and state.tasks[position] == Code.QUEUED
+def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
+    """Whether a dispatched task is not begun any more: the execution is failing fast and this is no
+    handler, or it is cancelled with compensation. Compensations are begun; so is the gathering of
+    a map that can be undone: its items are done, and without it their work would stay."""
+    spec = workflow.tasks[position]
+    gathers = spec.type is TaskType.MAP and state.tasks[position] == Code.QUEUED
+    if spec.undoes is not None or (gathers and position in workflow.undo):
+        return False
+    return state.status is ExecutionStatus.COMPENSATING or (
+        state.failure is not None
+        and workflow.on_failure is OnFailure.FAIL_FAST
+        and spec.run_when not in HANDLERS
     )
 
 

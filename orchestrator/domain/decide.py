@@ -2,9 +2,10 @@
 
 `decide` applies all inputs of a batch, then follows the consequences to a fixed point: tasks whose
 needs have settled are skipped, failed, finished or dispatched, a failure stops what it must stop,
-and when nothing can move any more the execution ends, or undoes what completed (`compensating`). Because every commit goes to the fixed point,
-no stored state ever holds a task that could move but was not looked at; so only the successors of
-what changed need a look, and a batch costs what it touches, not what the workflow is.
+and when nothing can move any more the execution ends, or undoes what completed (`compensating`).
+Because every commit goes to the fixed point, no stored state ever holds a task that could move but
+was not looked at; so only the successors of what changed need a look, and a batch costs what it
+touches, not what the workflow is.
 
 Rules that the parts rely on:
 - All inputs first, so that order within a batch cannot hide a join.

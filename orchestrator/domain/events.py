@@ -7,8 +7,9 @@ Wide events (`TasksQueued`, …) carry many tasks, so that a 1,000-wide fan-out 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from orchestrator.domain.events_compensation import CompensationReopened, CompensationStarted
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
@@ -257,28 +258,6 @@ class FailureAccepted:
 
     at: int
     task: int
-    by: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompensationStarted:
-    """What completed is undone, last first, before the execution ends as `ending` says. FAILED:
-    because of `failure`, everything else has settled. CANCELLED: at the wish of `by`; what is in
-    flight ends first."""
-
-    at: int
-    ending: Literal["FAILED", "CANCELLED"]
-    failure: FailureRecord | None = None
-    by: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompensationReopened:
-    """An operator took up a compensation that had failed; the execution ends as before."""
-
-    at: int
     by: str
     reason: str = ""
 

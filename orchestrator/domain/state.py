@@ -2,8 +2,9 @@
 
 Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
 order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
-`failure`, `output`, times, and what compensation needs. Everything else in that document (`workflow`, `version`, `input`,
-`tags`, …) is written at submission and never changes: see `engine/aggregate.py`.
+`failure`, `output`, times, and what compensation needs. Everything else in that document
+(`workflow`, `version`, `input`, `tags`, …) is written at submission and never changes: see
+`engine/aggregate.py`.
 """
 
 from __future__ import annotations

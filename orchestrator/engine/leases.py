@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
-from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claims
 from orchestrator.engine.claims import Claim
@@ -18,8 +19,6 @@ from orchestrator.engine.core import Engine
 from orchestrator.ports import NotFound, PreconditionFailed, StoreError
 
 log = logging.getLogger(__name__)
-
-_STOPPED = TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING}
 
 
 class LeaseKeeper:
@@ -119,8 +118,17 @@ class LeaseKeeper:
         except StoreError:
             return
         doc = found.get(partition[1])
-        if doc is None or ExecutionStatus(doc.body["status"]) in _STOPPED:
+        if doc is None or _stopped(doc.body, claim):
             _stop(claim, lost=False)
+
+
+def _stopped(execution: dict[str, Any], claim: Claim) -> bool:
+    """Whether the result no longer counts. An execution that compensates has settled what its time
+    limit cut off; what it waits for, and what it undoes, goes on."""
+    status = ExecutionStatus(execution["status"])
+    if status is ExecutionStatus.COMPENSATING:
+        return ord(execution["state"]["tasks"][claim.position]) in SETTLED_CODES
+    return status in TERMINAL_EXECUTION
 
 
 def _stop(claim: Claim, *, lost: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.domain import events as ev
 from orchestrator.domain.codec import event_from_doc, event_to_doc, state_from_doc, state_to_doc
 from orchestrator.domain.codec_state import chunks_of
-from orchestrator.domain.compensating import drained, gathers_for_undo
+from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import messages_for
 from orchestrator.domain.evolve import accepted, fold
@@ -32,7 +32,6 @@ from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, Code
 from orchestrator.domain.workflow import (
     UNDO_SUFFIX,
-    HANDLERS,
     Jitter,
     OnFailure,
     RetryPolicy,
@@ -54,8 +53,8 @@ Raw = dict[str, Any]
 
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
-    """One task: `compensate` (a flag), `run_when`, `when` (source), `items`, `until` (JSON), `type`, … as in TaskSpec. A
-    task with `items` is a map, one with `duration_ms` or `until` a wait."""
+    """One task: `compensate` (a flag), `run_when`, `when` (source), `items`, `until` (JSON),
+    `type`, … as in TaskSpec. A task with `items` is a map, one with `duration_ms` or `until` a wait."""
     return {"id": id, "needs": needs, **fields}
 
 
@@ -241,13 +240,7 @@ class Sim:
         return self
 
     def _respond(self, key: Key, rng: random.Random) -> TaskResult:
-        stoppable = (
-            self.state.failure is not None
-            and self.workflow.on_failure is OnFailure.FAIL_FAST
-            and self.workflow.tasks[key[0]].run_when not in HANDLERS
-            and not gathers_for_undo(self.workflow, self.state, key[0])
-            and self.workflow.tasks[key[0]].undoes is None
-        ) or drained(self.workflow, self.state, key[0])
+        stoppable = gives_back(self.workflow, self.state, key[0])
         if stoppable and rng.random() < 0.5:
             self.flight.discard(key)
             return given_back(*key)
