@@ -54,7 +54,7 @@ Raw = dict[str, Any]
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
     """One task: `compensate` (a flag), `run_when`, `when` (source), `items`, `until` (JSON),
-    `type`, … as in TaskSpec. A task with `items` is a map, one with `duration_ms` or `until` a wait."""
+    `type`, … as in TaskSpec. With `items` it is a map, with `duration_ms` or `until` a wait."""
     return {"id": id, "needs": needs, **fields}
 
 
