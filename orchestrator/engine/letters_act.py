@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.effects import Outgoing
-from orchestrator.domain.errors import ConflictError, InvalidError, UnavailableError
+from orchestrator.domain.errors import ConflictError, InvalidError
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import Code, ExecutionStatus
@@ -24,6 +24,7 @@ from orchestrator.domain.workflow import OnFailure
 from orchestrator.engine import (
     audit,
     compensation,
+    competing,
     documents,
     facts,
     inspect,
@@ -63,38 +64,23 @@ async def act(engine: Engine, tenant: str, id: str, wish: Wish) -> DeadLetterVie
     Raises `NotFoundError`, `ConflictError` (resolved otherwise, or it makes no sense in this
     state), `InvalidError` (reason or edited input), `UnavailableError`."""
     check_reason(wish.reason)
-    for attempt in range(engine.tunables.commit_attempts):
-        letter = await letters_list.read(engine, tenant, id)
-        if letter.body["status"] != LetterStatus.OPEN.value:
-            if letter.body.get("wish") != wish.digest:
-                raise _resolved(letter.body)
-            return await letters_list.view(engine, letter.body)
-        try:
-            await resolve(engine, [letter], wish)
-        except Outdated:
-            await outdated(engine, letter, attempt)
-            continue
-        return await letters_list.show(engine, tenant, id)
-    raise too_fast()
+    letter = await letters_list.read(engine, tenant, id)
+
+    async def once(fresh: bool) -> None:
+        found = await letters_list.read(engine, tenant, id) if fresh else letter
+        if found.body["status"] == LetterStatus.OPEN.value:
+            await resolve(engine, [found], wish)
+        elif found.body.get("wish") != wish.digest:
+            raise _resolved(found.body)
+
+    await competing.operate(engine, (tenant, letter.body["executionId"]), once)
+    return await letters_list.show(engine, tenant, id)
 
 
 def check_reason(reason: str) -> None:
     """Raises `InvalidError` for one that is too long."""
     if len(reason) > MAX_REASON_CHARS:
         raise InvalidError(f"the reason may have {MAX_REASON_CHARS} characters", code="REASON")
-
-
-async def outdated(engine: Engine, letter: Document, attempt: int) -> None:
-    """Somebody was faster: forget what is remembered, and wait a little after many times."""
-    engine.metrics.count("weft_commit_conflicts_total")
-    engine.aggregates.drop((letter.body["tenantId"], letter.body["executionId"]))
-    if attempt > 2:
-        await engine.clock.sleep(attempt)
-
-
-def too_fast() -> UnavailableError:
-    """Too many commits came in between."""
-    return UnavailableError("the execution changes too fast; send the same request again")
 
 
 async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list[Document]:
