@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain import applying, join, starting
+from orchestrator.domain import applying, compensating, join, starting
 from orchestrator.engine import (
     claims,
     commit,
+    facts,
     leases,
     orchestrate,
     outbox,
@@ -163,5 +164,34 @@ MUTANTS = (
         "_item_result",
         " and state.items[item] == Code.QUEUED",
         "",
+    ),
+    Mutant(
+        "undone in the order of completion",
+        compensating,
+        "compensate",
+        "reversed(fold.undo)",
+        "fold.undo",
+    ),
+    Mutant(
+        "undone while others are in flight",
+        compensating,
+        "compensate",
+        "if fold.unsettled():",
+        "if False:",
+    ),
+    Mutant(
+        "the last compensation forgotten",
+        compensating,
+        "compensate",
+        "in reversed(fold.undo)",
+        "in fold.undo[:0:-1]",
+    ),
+    Mutant(
+        "compensation given back because the execution is failing",
+        compensating,
+        "gives_back",
+        "spec.undoes is not None or ",
+        "",
+        also=(claims, facts),
     ),
 )

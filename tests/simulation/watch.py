@@ -18,6 +18,7 @@ from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.transitions import IllegalTransition
 from orchestrator.ports import ActivityCall, OutMessage
 from tests.simulation.store import Commit
+from tests.simulation.undoing import UndoWatch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -48,6 +49,7 @@ class Watch:
         self.statuses: dict[str, str] = {}
         self.outboxes: set[str] = set()
         self.folded: dict[str, ExecutionState] = {}
+        self.undoing = UndoWatch(world)
 
     def fail(self, text: str) -> None:
         """An invariant is broken."""
@@ -129,7 +131,7 @@ class Watch:
         # A replica may show what was true a while ago, so what counts is that it ever was queued.
         position = self.world.position(execution, new["task"])
         code = state["tasks"][position]
-        if code == "P":
+        if code in "PH":
             self.fail(f"{where}: claimed before it was dispatched")
 
     def _execution(self, execution: str, old: Any, new: Any, events: list[Any]) -> None:
@@ -153,7 +155,9 @@ class Watch:
             self.fail(f"{execution}: commit {state['seq']} after {before['seq']}")
         if [new["seq"] for _, new in events if new is not None] != [state["seq"]]:
             self.fail(f"{execution}: commit {state['seq']} without its history")
-        self._fold(execution, before, state, [new for _, new in events if new is not None])
+        records = [new for _, new in events if new is not None]
+        self._fold(execution, before, state, records)
+        self.undoing.commit(execution, before, state | {"status": new["status"]}, records)
         tasks = self.world.tasks(execution)
         for position, (was, now) in enumerate(zip(before["tasks"], state["tasks"], strict=True)):
             if was == now:
