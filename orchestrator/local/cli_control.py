@@ -37,7 +37,7 @@ def cancel(
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
-    """End an execution now. What still runs does not count any more."""
+    """End an execution: now, and what still runs does not count any more; or undo it."""
     more = {"compensate": True} if compensate else {}
     return _act("cancel", id, reason, url, as_json=as_json, **more)
 

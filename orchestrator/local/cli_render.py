@@ -130,7 +130,10 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     grid.add_column(overflow="fold")
     grid.add_row("execution", Text(printable(execution["id"]), "bold"))
     grid.add_row("workflow", f"{execution['workflow']} version {execution['version']}")
-    grid.add_row("status", status_text(execution["status"]))
+    status = status_text(execution["status"])
+    grid.add_row(
+        "status", status.append(" (terminated)") if execution.get("terminated") else status
+    )
     grid.add_row("created", f"{clock(execution['createdAt'])} UTC")
     took = duration(execution.get("startedAt"), execution.get("endedAt"))
     if took:
