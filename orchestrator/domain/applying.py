@@ -11,12 +11,14 @@ from typing import Any, Final
 
 from orchestrator.domain import compensating
 from orchestrator.domain import events as ev
+from orchestrator.domain.deadlines import fail_overdue
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.inputs import (
     Accept,
     Cancel,
     Input,
     Lost,
+    Overdue,
     Override,
     Pause,
     Resume,
@@ -40,6 +42,7 @@ class _Batch:
         self.cancelled_items: dict[int, list[int]] = {}
         self.failed_items: list[TaskResult] = []
         self.cancelled: list[int] = []
+        self.overdue: list[Overdue] = []
         self.lost: list[Lost] = []
         self.operator: list[Operator] = []
         self.cancel: Cancel | None = None
@@ -60,6 +63,7 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
         draft.emit(ev.MapItemsCancelled(at=now, task=task, items=tuple(sorted(items))))
     for result in batch.failed_items:
         _item_failed(draft, result)
+    fail_overdue(draft, batch.overdue)  # results that arrived with it are results
     _requeue(draft, batch.lost)
     apply_operator(draft, batch.operator)
     # Last: results that arrived with it are results.
@@ -167,6 +171,10 @@ def _timer_due(draft: Draft, batch: _Batch, given: TimerDue) -> None:
         draft.complete(task, None)
 
 
+def _overdue(draft: Draft, batch: _Batch, given: Overdue) -> None:
+    batch.overdue.append(given)
+
+
 def _lost(draft: Draft, batch: _Batch, given: Lost) -> None:
     batch.lost.append(given)
 
@@ -201,6 +209,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     Start: _start,
     TaskResult: _task_result,
     TimerDue: _timer_due,
+    Overdue: _overdue,
     Lost: _lost,
     Pause: _pause,
     Resume: _resume,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
-from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claims
 from orchestrator.engine.claims import Claim
@@ -111,24 +110,17 @@ class LeaseKeeper:
             return True  # not known: the next round asks again
 
     async def _look_at_execution(self, claim: Claim) -> None:
-        """The heartbeat is how a running task learns that its execution was stopped."""
+        """The heartbeat is how a running task learns that its execution was stopped, or has settled
+        the task without it (a map at its deadline, a time limit before compensation)."""
         partition = claim.aggregate.partition
         try:
             found = await self._engine.store.read_many(EXECUTIONS, partition, [partition[1]])
         except StoreError:
             return
         doc = found.get(partition[1])
-        if doc is None or _stopped(doc.body, claim):
+        settled = doc is not None and ord(doc.body["state"]["tasks"][claim.position])
+        if doc is None or settled in SETTLED_CODES or doc.body["status"] in TERMINAL_EXECUTION:
             _stop(claim, lost=False)
-
-
-def _stopped(execution: dict[str, Any], claim: Claim) -> bool:
-    """Whether the result no longer counts. An execution that compensates has settled what its time
-    limit cut off; what it waits for, and what it undoes, goes on."""
-    status = ExecutionStatus(execution["status"])
-    if status is ExecutionStatus.COMPENSATING:
-        return ord(execution["state"]["tasks"][claim.position]) in SETTLED_CODES
-    return status in TERMINAL_EXECUTION
 
 
 def _stop(claim: Claim, *, lost: bool) -> None:

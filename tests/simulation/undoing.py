@@ -44,17 +44,21 @@ class UndoWatch:
         self.world = world
         self.left: defaultdict[str, list[str]] = defaultdict(list)
         """Per execution, what completed and can be undone, in order of completion."""
+        self.retried: set[str] = set()
+        """Executions of which an operator retried something: beside what is in flight."""
 
     def commit(self, execution: str, before: Any, after: Any, records: list[Any]) -> None:
         """`before`, `after`: the stored states; `records`: the history of the commit."""
         tasks = all_tasks(self.world.flow(execution).definition)
         ids = list(tasks)
-        for record in records:
-            for event in record["events"]:
-                if event["type"] == "taskCompleted" and "compensate" in tasks[ids[event["task"]]]:
-                    self.left[execution].append(ids[event["task"]])
+        for event in (event for record in records for event in record["events"]):
+            if event["type"] == "tasksReopened":
+                self.retried.add(execution)
+            done = event["type"] in ("taskCompleted", "taskOverridden") and "item" not in event
+            if done and "compensate" in tasks[ids[event["task"]]]:
+                self.left[execution].append(ids[event["task"]])
         visible = after["tasks"][: len(ids) - after.get("hidden", 0)]
-        if after["tasks"][len(visible) :].count("Q") > 1:
+        if after["tasks"][len(visible) :].count("Q") > 1 and execution not in self.retried:
             self.world.fail(f"{execution}: two compensations at once")
         for id, was, now in zip(ids, before["tasks"], after["tasks"], strict=True):
             if was == HIDDEN and now != HIDDEN:

@@ -359,7 +359,6 @@ async def test_publish_refuses_a_compensation_that_cannot_be_run(make: MakeWorld
         {"type": "wait", "duration": "1s"},
         {"type": "signal", "signal": "x"},
         {"type": "workflow", "workflow": "w"},
-        {"type": "activity", "activity": "work", "heartbeatTimeout": "1s"},
     ):
         with pytest.raises(InvalidError) as caught:
             await world.publish(flow(a=task("work", compensate=kind)))
