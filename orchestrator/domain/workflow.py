@@ -101,6 +101,7 @@ class TaskSpec:
     heartbeat_timeout_ms: int | None = None  # activity: the longest silence within an attempt
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
+    host: str = ""  # http: what it calls, unless an expression makes it (domain/dependencies.py)
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
     transform -> the output."""

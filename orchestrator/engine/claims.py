@@ -14,6 +14,7 @@ several sweepers that see one dead worker count one attempt.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,7 +113,12 @@ class Ended:
     report: bool = True  # False: the execution does not wait for it any more
 
 
-async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
+Admit = Callable[[Aggregate, TaskSpec, int | None, Any], Awaitable[Refusal | str]]
+"""Asked before a claim, with the item and the task document (or None): why the task must not run
+now, or what it calls ("": nothing)."""
+
+
+async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Refusal:
     """Try to claim the task of `message` for one attempt."""
     partition = (message.tenant, message.execution)
     id = documents.task_id(message.task, message.item)
@@ -159,6 +165,12 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     if giving_back:
         doc = _cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
+    admitted = await admit(aggregate, spec, message.item, doc)
+    if isinstance(admitted, Refusal):
+        return admitted
+    doc = _new(partition, message) if doc is None else without_lease(doc)
+    if admitted:
+        doc["dependency"] = admitted  # for the sweeper: whether its silence is a loss
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         taken.count = execution.body["state"]["maps"][str(position)]["count"]
@@ -172,11 +184,10 @@ async def _take(
     position: int,
     message: Message,
     etag: str | None,
-    doc: dict[str, Any] | None,
+    body: dict[str, Any],
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-    body = _new(partition, message) if doc is None else without_lease(doc)
     body["attempt"] += 1
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
@@ -192,12 +203,7 @@ async def _take(
             new_etag = await patiently(engine, engine.store.create, EXECUTIONS, partition, body)
         else:
             new_etag = await patiently(
-                engine,
-                engine.store.replace,
-                EXECUTIONS,
-                partition,
-                body,
-                if_match=etag,
+                engine, engine.store.replace, EXECUTIONS, partition, body, if_match=etag
             )
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
-from orchestrator.engine import attempt, claims, deadletters, handback, results
+from orchestrator.engine import attempt, claims, deadletters, gate, handback, results
 from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
@@ -33,8 +33,15 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
     except BadMessage as error:
         await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
         return
+    async with gate.Passage(engine, incoming) as passage:
+        await _take(engine, message, incoming, passage)
+
+
+async def _take(
+    engine: Engine, message: Message, incoming: Incoming, passage: gate.Passage
+) -> None:
     try:
-        claim = await claims.claim(engine, message)
+        claim = await claims.claim(engine, message, passage.admit)
     except (Throttled, Unavailable, NewerSchema) as error:
         log.warning(
             "task not claimed, its message is handed back",
@@ -58,13 +65,19 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return
-    await _work(engine, message, incoming, claim)
+    await _work(engine, message, incoming, claim, passage)
 
 
 async def _work(
-    engine: Engine, message: Message, incoming: Incoming, claim: Claim | Ended | Refusal
+    engine: Engine,
+    message: Message,
+    incoming: Incoming,
+    claim: Claim | Ended | Refusal,
+    passage: gate.Passage,
 ) -> None:
     match claim:
+        case gate.Postponed():
+            await gate.postpone(engine, message, incoming, claim)
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
             if claim.unheard:
@@ -88,6 +101,7 @@ async def _work(
             try:
                 outcome = await attempt.run(engine, claim)
                 await _record(engine, claim, outcome)
+                await passage.done(claim, outcome)
             except attempt.LeaseLost:
                 engine.metrics.count("weft_claims_refused_total", "lateStart")
             finally:

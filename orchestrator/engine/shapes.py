@@ -104,6 +104,7 @@ def task(
         "run_when": spec.run_when.value,
         "compensates": None if spec.undoes is None else found.workflow.tasks[spec.undoes].id,
         "due_at": state.waits.get(at) if item is None else None,
+        "deadline_at": state.deadlines.get(at) if item is None else None,
     }
     if doc is not None:
         fields |= {
