@@ -56,6 +56,12 @@ class ConflictError(WeftError):
     code = "CONFLICT"
 
 
+class PreconditionError(WeftError):
+    """`If-Match` names another revision than the stored one: 412."""
+
+    code = "PRECONDITION_FAILED"
+
+
 class TooLargeError(WeftError):
     """A body, payload or document is over its limit: 413."""
 

@@ -15,7 +15,6 @@ from orchestrator.domain import tags as tag_rules
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import (
     ConflictError,
-    ErrorDetail,
     InvalidError,
     NotFoundError,
     TooLargeError,
@@ -24,7 +23,6 @@ from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
@@ -47,22 +45,28 @@ async def start(
     tags: Mapping[str, str] | None = None,
     traceparent: str = "",
     started_by: str = "",
+    id: str | None = None,
+    origin: Mapping[str, Any] | None = None,
 ) -> StartResult:
     """Store a new execution of `workflow` (the latest version unless one is named) and send its
     first message. Durable when it returns.
 
-    The same `key` with the same request answers with the first execution (`created` False).
+    The same `key` with the same request answers with the first execution (`created` False). `id`:
+    an id that the caller has derived from what it starts, instead of a key. `origin`: further fields
+    of the header that say where it comes from.
     Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
     `InvalidError` (input against its schema, all failures; tags), `TooLargeError`.
     """
     labels = dict(tags or {})
-    _check_tags(labels)
+    if faults := tag_rules.problems(labels):
+        raise InvalidError("the tags are not valid", details=faults)
     head = await catalog.head(engine, tenant, workflow)
     digest = jsonvalues.body_hash(
         {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
     )
-    execution = derived_id(tenant, workflow, key) if key is not None else engine.ids.new()
-    if key is not None and (known := await repeat(engine, tenant, execution, digest, key)):
+    execution = id or (derived_id(tenant, workflow, key) if key is not None else engine.ids.new())
+    named = key is not None or id is not None
+    if named and (known := await repeat(engine, tenant, execution, digest, key or "")):
         return known
     if head.body["archived"]:
         raise ConflictError(
@@ -89,6 +93,7 @@ async def start(
         "tags": labels,
         "startedBy": started_by,
         "requestHash": digest,
+        **(origin or {}),
         **{documents.tag_field(name): value for name, value in labels.items()},
     }
     if key is not None:
@@ -209,27 +214,6 @@ async def repeat(
         created=False,
         links=links(execution),
     )
-
-
-def _check_tags(labels: dict[str, str]) -> None:
-    faults = [
-        ErrorDetail(
-            child_path("$.tags", name),
-            f"at most {tag_rules.MAX_VALUE_CHARS} characters",
-            "TAG_TOO_LONG",
-        )
-        for name, value in labels.items()
-        if len(value) > tag_rules.MAX_VALUE_CHARS
-    ]
-    faults += [
-        ErrorDetail(child_path("$.tags", name), tag_rules.NAME_RULE, "TAG_NAME")
-        for name in labels
-        if not tag_rules.is_name(name)
-    ]
-    if len(labels) > tag_rules.MAX_TAGS:
-        faults.append(ErrorDetail("$.tags", f"at most {tag_rules.MAX_TAGS} tags", "TOO_MANY_TAGS"))
-    if faults:
-        raise InvalidError("the tags are not valid", details=faults)
 
 
 def check_input(workflow: Workflow, input: Json) -> None:
