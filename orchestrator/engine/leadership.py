@@ -1,8 +1,8 @@
 """Who runs the schedules: one leader at a time, and a token that outlives any mistake about it.
 
-Container `control`, partition and id `scheduler`: {owner, token, renewals, released, until, write}. The
-token grows with every change of leader. A lease alone is not trusted: a leader may be slow, and a
-clock wrong, so every write to a schedule carries the token, and one with an older token than the
+Container `control`, partition and id `scheduler`: {owner, token, renewals, released, until, write}.
+The token grows with every change of leader. A lease alone is not trusted: a leader may be slow, and
+a clock wrong, so every write to a schedule carries the token, and one with an older token than the
 schedule has seen is refused (`engine/schedule_docs.py`).
 
 No clock is compared with another machine's. `until` is for people. Who wants to lead must have seen

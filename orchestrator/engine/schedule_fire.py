@@ -23,7 +23,7 @@ from orchestrator.engine.schedule_docs import MAX_ACTIVE, MAX_MESSAGE_CHARS, not
 from orchestrator.ports import Document
 
 STARTS_PER_PASS: Final = 100
-"""Of one schedule: the rest follows in the next round, so that a backlog of one is not everybody's."""
+"""Of one schedule: the rest follows in the next round, so that one's backlog is not everybody's."""
 RECHECK_MS: Final = 5_000
 """How often a tick that waits for an execution to end is looked at again."""
 

@@ -1,4 +1,4 @@
-"""What users do with schedules: create, edit, look, pause, resume, run now, delete.
+"""What users do with schedules: create, edit, pause, resume, run now, delete.
 
 The scheduler's own side is `schedule.py`. Both change the same documents under their ETags; a
 user's edit keeps the scheduler's fencing token as it is.
@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from orchestrator.domain import jsonvalues, schedule_cron, schedule_spec
+from orchestrator.domain import jsonvalues, schedule_spec
 from orchestrator.domain.cel_scan import ExpressionError
 from orchestrator.domain.codec import iso
 from orchestrator.domain.errors import (
@@ -22,20 +22,26 @@ from orchestrator.domain.errors import (
     UnavailableError,
 )
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.schedule import Schedule, due_at, next_ticks, render_input
+from orchestrator.domain.schedule import Schedule, render_input
 from orchestrator.domain.topology import CATALOG, EXECUTIONS
-from orchestrator.engine import audit, catalog, schedule_docs, schedule_fire, submit
+from orchestrator.engine import (
+    audit,
+    catalog,
+    schedule_docs,
+    schedule_fire,
+    schedule_reads,
+    submit,
+)
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.schedule_docs import note
 from orchestrator.engine.views import StartResult
-from orchestrator.engine.views_schedules import FireTime, FireView, ScheduleSummary, ScheduleView
-from orchestrator.ports import Conflict, Document, NotFound, PreconditionFailed, Query, Where
+from orchestrator.engine.views_schedules import ScheduleView
+from orchestrator.ports import Conflict, Document, NotFound, PreconditionFailed
 
 ATTEMPTS: Final = 20
 TIMING: Final = ("cron", "interval", "at", "timeZone", "anchor", "start", "end")
 """Changing one of these makes other ticks: those before the change are not made up for."""
-After = tuple[Any, ...] | None
 
 
 async def create(
@@ -58,10 +64,10 @@ async def create(
     try:
         await patiently(engine, engine.store.create, CATALOG, (tenant,), body)
     except (Conflict, Unclear):
-        found = await _found(engine, tenant, schedule.name)
+        found = await schedule_reads.found(engine, tenant, schedule.name)
         return _same(engine, found, definition), found.body["createdAt"] == now
     await _audit(engine, body, "create", by)
-    return _view(engine, body), True
+    return schedule_reads.view(engine, body), True
 
 
 def _same(engine: Engine, found: Document, definition: dict[str, Json]) -> ScheduleView:
@@ -71,7 +77,7 @@ def _same(engine: Engine, found: Document, definition: dict[str, Json]) -> Sched
             "another name",
             code="SCHEDULE_EXISTS",
         )
-    return _view(engine, found.body)
+    return schedule_reads.view(engine, found.body)
 
 
 async def update(
@@ -89,7 +95,7 @@ async def update(
             code="BAD_SCHEDULE",
             details=[ErrorDetail("$.name", f"must be {name!r}", "BAD_NAME")],
         )
-    first = await _found(engine, tenant, name)
+    first = await schedule_reads.found(engine, tenant, name)
     schedule = schedule_spec.parse(definition, created_at=first.body["createdAt"])
     await _check(engine, tenant, schedule, engine.clock.now())
 
@@ -161,7 +167,7 @@ async def run(
 ) -> StartResult:
     """Start an execution now, beside the ticks; also of a paused schedule. The same `key` again
     gives the first answer. Raises `NotFoundError`, and what `submit.start` raises."""
-    found = await _found(engine, tenant, name)
+    found = await schedule_reads.found(engine, tenant, name)
     schedule = schedule_docs.compiled(engine, found.body)
     now = engine.clock.now()
     id: str | None = None
@@ -201,7 +207,7 @@ async def run(
 
 async def delete(engine: Engine, tenant: str, name: str, *, by: str = "") -> None:
     """Remove it. What it started goes on. Raises `NotFoundError`."""
-    found = await _found(engine, tenant, name)
+    found = await schedule_reads.found(engine, tenant, name)
     try:
         await patiently(engine, engine.store.delete, CATALOG, (tenant,), schedule_docs.doc_id(name))
     except (NotFound, Unclear):
@@ -209,48 +215,7 @@ async def delete(engine: Engine, tenant: str, name: str, *, by: str = "") -> Non
     await _audit(engine, found.body, "delete", by)
 
 
-async def get(engine: Engine, tenant: str, name: str) -> ScheduleView:
-    """One schedule with its next fire times. Raises `NotFoundError`."""
-    return _view(engine, (await _found(engine, tenant, name)).body)
-
-
-async def list_all(
-    engine: Engine, tenant: str, *, limit: int, after: After
-) -> tuple[list[ScheduleSummary], After]:
-    """A page of the tenant's schedules by name."""
-    found = await engine.store.query(
-        CATALOG,
-        Query(
-            partition=(tenant,),
-            where=(Where("type", "=", schedule_docs.TYPE),),
-            limit=limit,
-            after=None if after is None else (after[0], after[1]),
-        ),
-    )
-    items = [ScheduleSummary(**_summary(engine, doc.body)) for doc in found]
-    return items, (found[-1].id, found[-1].id) if len(found) == limit else None
-
-
-async def history(
-    engine: Engine, tenant: str, name: str, *, limit: int, after: After
-) -> tuple[list[FireView], After]:
-    """A page of what happened to the last ticks, newest first. Raises `NotFoundError`."""
-    entries = (await _found(engine, tenant, name)).body["history"]
-    older = [entry for entry in reversed(entries) if after is None or entry["n"] < after[0]]
-    page = [FireView(**entry) for entry in older[:limit]]
-    return page, (page[-1].n,) if len(older) > limit else None
-
-
 # --- together -------------------------------------------------------------------------------------
-
-
-async def _found(engine: Engine, tenant: str, name: str) -> Document:
-    found = await schedule_docs.read(engine, tenant, name)
-    if found is None:
-        raise NotFoundError(
-            f"no schedule {name!r}; see GET /v1/schedules", code="SCHEDULE_NOT_FOUND"
-        )
-    return found
 
 
 async def _change(
@@ -265,11 +230,11 @@ async def _change(
 ) -> ScheduleView:
     """Load, change, replace by ETag, until it holds. `change` says whether it did anything."""
     for _ in range(ATTEMPTS):
-        found = await _found(engine, tenant, name)
+        found = await schedule_reads.found(engine, tenant, name)
         now = engine.clock.now()
         body = dict(found.body)
         if not change(body, now):
-            return _view(engine, found.body)
+            return schedule_reads.view(engine, found.body)
         if revise:
             body |= {"revision": body["revision"] + 1, "updatedAt": now}
         schedule_docs.set_due(body, schedule_docs.compiled(engine, body), recheck=now)
@@ -280,7 +245,7 @@ async def _change(
         except (PreconditionFailed, NotFound, Unclear):
             continue
         await _audit(engine, body, action, by)
-        return _view(engine, body)
+        return schedule_reads.view(engine, body)
     raise UnavailableError(f"schedule {name!r} is being changed by many at once; try again")
 
 
@@ -326,48 +291,4 @@ def _rendered(schedule: Schedule, tick: int) -> Json:
 async def _audit(engine: Engine, body: dict[str, Any], action: str, by: str) -> None:
     await audit.record(
         engine, body["tenantId"], action=f"schedule.{action}", execution=body["id"], by=by
-    )
-
-
-def _summary(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
-    schedule = schedule_docs.compiled(engine, body)
-    after = body["cursor"] if body["cursor"] > engine.clock.now() else engine.clock.now()
-    tick = next(schedule.after(after), None)
-    status = "PAUSED" if body["paused"] else "ACTIVE" if tick or body["waiting"] else "ENDED"
-    last = body["history"][-1] if body["history"] else None
-    return {
-        "name": body["name"],
-        "workflow": body["workflow"],
-        "status": status,
-        "revision": body["revision"],
-        "created_at": body["createdAt"],
-        "updated_at": body["updatedAt"],
-        "next_at": None if body["paused"] else tick,
-        "waiting": len(body["waiting"]),
-        "last": FireView(**last) if last else None,
-    }
-
-
-def fire_times(schedule: Schedule, tenant: str, after: int) -> list[FireTime]:
-    """The next fire times later than `after`."""
-    return [
-        FireTime(
-            at=tick,
-            local=schedule_cron.from_ms(tick, schedule.zone).isoformat(),
-            due_at=due_at(schedule, tenant, tick),
-        )
-        for tick in next_ticks(schedule, after)
-    ]
-
-
-def _view(engine: Engine, body: dict[str, Any]) -> ScheduleView:
-    schedule = schedule_docs.compiled(engine, body)
-    own = f"/v1/schedules/{body['name']}"
-    return ScheduleView(
-        **_summary(engine, body),
-        definition=jsonvalues.loads(body["definition"]),
-        next=fire_times(schedule, body["tenantId"], max(body["cursor"], engine.clock.now())),
-        counts=body["counts"],
-        active=body["active"],
-        links={"self": own, "history": f"{own}/history"},
     )

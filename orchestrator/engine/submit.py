@@ -52,8 +52,8 @@ async def start(
     first message. Durable when it returns.
 
     The same `key` with the same request answers with the first execution (`created` False). `id`:
-    an id that the caller has derived from what it starts, instead of a key. `origin`: further fields
-    of the header that say where it comes from.
+    an id that the caller has derived from what it starts, instead of a key. `origin`: further
+    fields of the header that say where it comes from.
     Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
     `InvalidError` (input against its schema, all failures; tags), `TooLargeError`.
     """
