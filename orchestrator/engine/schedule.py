@@ -134,7 +134,8 @@ async def _fire(engine: Engine, this: _Pass, doc: Document) -> None:
     try:
         for _ in range(ATTEMPTS):
             try:
-                this.started += await schedule_fire.fire(engine, doc, this.token)
+                count = await schedule_fire.fire(engine, doc, this.token)
+                this.started += count
                 return
             except (PreconditionFailed, Unclear):
                 # A user's edit, another leader, or an own write whose answer was lost.

@@ -75,8 +75,8 @@ CREATE INDEX IF NOT EXISTS {index} ON docs_{container} ({property}, id)
 
 
 def property_sql(field: str) -> str:
-    """SQL for one of a container's `filters` or `orders`. A literal path and not a parameter: an index on an
-    expression is used only for the very same expression."""
+    """SQL for one of a container's `filters` or `orders`. A literal path and not a parameter: an
+    index on an expression is used only for the very same expression."""
     return f"json_extract(body, '$.\"{field}\"')"
 
 
