@@ -141,6 +141,8 @@ async def _fire(engine: Engine, this: _Pass, doc: Document) -> None:
                 # A user's edit, another leader, or an own write whose answer was lost.
                 engine.metrics.count("weft_schedule_conflicts_total")
                 found = await schedule_docs.read(engine, doc.body["tenantId"], doc.body["name"])
+                if found and found.body["fence"] > this.token:
+                    raise Deposed(found.body["fence"]) from None
                 if found is None or found.body.get("dueAt", 1 << 62) > engine.clock.now():
                     return
                 doc = found
