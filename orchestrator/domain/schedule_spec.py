@@ -29,7 +29,8 @@ from orchestrator.domain.templates import Template, TemplateError
 from orchestrator.domain.topology import INLINE_PAYLOAD_BYTES
 
 MIN_INTERVAL_MS: Final = 1_000
-DEFAULT_GRACE_MS: Final = 60_000
+DEFAULT_GRACE_MS: Final = 120_000
+"""Longer than a change of leaders takes, and than clocks differ."""
 INPUT_NAMES: Final = frozenset({"schedule", "tick"})
 LOOKED_AT: Final = 100  # ticks, for the shortest time between two
 

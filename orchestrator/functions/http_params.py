@@ -156,8 +156,15 @@ LETTER: Final = Param(
     schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
     read=identifier,
 )
+SCHEDULE: Final = Param(
+    name="schedule",
+    description="Name of the schedule",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+    example="nightly-report",
+)
 PATH: Final[dict[str, Param]] = {
-    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER)
+    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, SCHEDULE)
 }
 
 LIMIT: Final = Param(

@@ -137,17 +137,17 @@ async def test_a_tick_that_was_due_when_the_cron_was_edited_is_not_lost(make: Ma
 
 
 async def test_case_year_long_outage(make: MakeWorld) -> None:
-    """Minutely, catchUp 1000: the latest 1000, the others counted, bounded work in a pass."""
+    """Minutely, catchUp 300 (1,000 are computed in test_schedule_backlog.py, starting them takes
+    longer than a test should): the latest 300 in order, the others counted."""
     world = await new(make)
-    await scheduled(world, cron="* * * * *", misfire={"catchUp": 1000})
+    await scheduled(world, cron="* * * * *", misfire={"catchUp": 300})
     await passes(world, 10 * SECOND)
     await world.clock.advance(365 * 24 * HOUR - 10 * SECOND)
     await schedule.run_due(world.engine)
     ticks = await started(world)
-    assert len(ticks) == 1_000
-    assert ticks == [(365 * 1440 - 999 + n) * MINUTE for n in range(1_000)]
+    assert ticks == [(365 * 1440 - 299 + n) * MINUTE for n in range(300)]
     view = await schedule_reads.get(world.engine, TENANT, "s")
-    assert view.counts == {"missed": 365 * 1440 - 1_000, "started": 1_000}
+    assert view.counts == {"missed": 365 * 1440 - 300, "started": 300}
     assert len((await fires(world))) == 50
 
 
