@@ -118,9 +118,10 @@ class ScheduleSpec(Model):
     """No tick before this time."""
     end: Instant | None = None
     """No tick after this time."""
-    misfire: Misfire = 0
-    misfire_grace: Duration = DEFAULT_GRACE_MS
-    """A tick seen later than this after it was due was missed."""
+    misfire: Misfire | None = None
+    """What runs of the ticks that were missed: none (skip, the default), the last, the last n."""
+    misfire_grace: Duration | None = None
+    """A tick seen later than this after it was due was missed; 2m if left out."""
     overlap: Overlap = "allow"
     """If the execution before still runs: start, drop the tick, wait for its end, or cancel it."""
     jitter: Duration | None = None
@@ -161,8 +162,8 @@ def parse(raw: Json, *, created_at: int) -> Schedule:
         zone=zone,
         start=spec.start,
         end=spec.end,
-        catch_up=spec.misfire,
-        grace=spec.misfire_grace,
+        catch_up=spec.misfire or 0,
+        grace=spec.misfire_grace or DEFAULT_GRACE_MS,
         overlap=spec.overlap,
         jitter=jitter,
         input=template,

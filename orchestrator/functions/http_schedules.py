@@ -117,9 +117,7 @@ async def list_schedules(call: Call) -> Answer:
 )
 async def get_schedule(call: Call) -> Answer:
     """Its definition, the next five fire times (UTC and local), and how its ticks went."""
-    return _shown(
-        await schedule_reads.get(await call.engine(), call.tenant, call.path["schedule"])
-    )
+    return _shown(await schedule_reads.get(await call.engine(), call.tenant, call.path["schedule"]))
 
 
 @ROUTES.add(

@@ -51,9 +51,7 @@ async def test_a_tick_starts_one_execution_that_says_where_it_comes_from(make: M
     await world.verified(fired.execution)
 
 
-@pytest.mark.parametrize(
-    ("policy", "minutes"), [(SKIP, []), (LATEST, [7]), (THREE, [5, 6, 7])]
-)
+@pytest.mark.parametrize(("policy", "minutes"), [(SKIP, []), (LATEST, [7]), (THREE, [5, 6, 7])])
 async def test_case_timer_late_and_then_three_times_in_a_second(
     make: MakeWorld, policy: dict[str, Any], minutes: list[int]
 ) -> None:
@@ -148,7 +146,7 @@ async def test_case_year_long_outage(make: MakeWorld) -> None:
     assert ticks == [(365 * 1440 - 299 + n) * MINUTE for n in range(300)]
     view = await schedule_reads.get(world.engine, TENANT, "s")
     assert view.counts == {"missed": 365 * 1440 - 300, "started": 300}
-    assert len((await fires(world))) == 50
+    assert len(await fires(world)) == 50
 
 
 async def test_case_thirty_restarts_within_the_minute_of_a_tick(make: MakeWorld) -> None:
