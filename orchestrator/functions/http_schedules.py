@@ -83,8 +83,8 @@ def _revision(req: func.HttpRequest) -> int | None:
     errors=(409, 413, 415, 422),
 )
 async def create_schedule(call: Call) -> Answer:
-    """JSON or YAML. Exactly one of `cron`, `interval` and `at`. Every fault is listed, each with its
-    path, a code and a hint. The answer has the next five fire times. The name makes it idempotent:
+    """JSON or YAML. Exactly one of `cron`, `interval` and `at`. Every fault is listed, each with
+    its path, a code and a hint. The answer has the next five fire times. Idempotent by name:
     the same content again changes nothing, other content is refused (409)."""
     source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
     view, created = await schedules.create(

@@ -1,4 +1,4 @@
-"""When a cron expression fires: the domain's own calendar, so that it is what the scheduler does."""
+"""When a cron expression fires: by the domain's own calendar, which is the scheduler's too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from orchestrator.domain import schedule_cron, schedule_spec
 from orchestrator.domain.codec import iso
 from orchestrator.domain.errors import MalformedError
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.schedule import next_ticks
 
 
@@ -23,7 +24,7 @@ def preview(cron: str, tz: str, count: int, after: str | None) -> list[dict[str,
         if moment is None or moment.tzinfo is None:
             raise MalformedError("--after must be an ISO 8601 time with an offset")
         now = schedule_cron.to_ms(moment)
-    raw = {"name": "preview", "workflow": "preview", "cron": cron, "timeZone": tz}
+    raw: dict[str, Json] = {"name": "preview", "workflow": "preview", "cron": cron, "timeZone": tz}
     found = schedule_spec.parse(raw, created_at=now)
     return [
         {"at": iso(tick), "local": schedule_cron.from_ms(tick, found.zone).isoformat()}

@@ -172,7 +172,7 @@ def preview(
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="How many.")] = 5,
     after: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Later than this (ISO 8601); now if left out."),
+        typer.Option(metavar="TIME", help="Later than this (ISO 8601); else now."),
     ] = None,
     as_json: AsJson = False,
 ) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.domain.errors import InvalidError
+from orchestrator.domain.parsing import parse_yaml
 from orchestrator.domain.schedule import render_input
 from orchestrator.domain.schedule_spec import parse
 
@@ -118,3 +121,16 @@ def test_the_input_knows_schedule_and_tick_and_data_is_never_compiled() -> None:
     )
     tick = "2027-01-16T00:00:00.000Z"
     assert render_input(plan, tick) == {"id": "nightly", "day": tick, "raw": "${tick}"}
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_schedules_shown_in_samples_and_docs_are_right() -> None:
+    texts = [path.read_text("utf-8") for path in ROOT.glob("samples/*/schedule.yaml")]
+    page = (ROOT / "docs" / "schedules.md").read_text("utf-8")
+    texts += re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(texts) > 1
+    for text in texts:
+        plan = parse(parse_yaml(text.encode()), created_at=NOW)
+        assert render_input(plan, "2027-01-16T00:00:00.000Z")
