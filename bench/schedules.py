@@ -4,7 +4,8 @@
     python -m bench.schedules --stored 1000 --due 50 --json
 
 The real app in the embedded host with its timers (the scheduler looks every 5 seconds), the real
-store and broker. Measured from the nominal tick to the executions' stored `createdAt`; they also run.
+store and broker. Measured from the nominal tick to the executions' stored `createdAt`; they run,
+too.
 """
 
 from __future__ import annotations
