@@ -14,7 +14,7 @@ from orchestrator.domain.cel_functions import nearest
 from orchestrator.domain.cel_tokens import Tokens
 
 ROOTS: Final = frozenset(
-    {"input", "tasks", "execution", "item", "index", "secrets", "schedule", "tick"}
+    {"input", "tasks", "execution", "item", "index", "secrets", "event", "schedule", "tick"}
 )
 TASK_FIELDS: Final = ("output", "status", "error")
 EXECUTION_FIELDS: Final = ("id", "startedAt", "tags")

@@ -33,6 +33,8 @@ class Scope:
     schedule: Mapping[str, Json] = field(default_factory=dict[str, Json])
     """{"id"}: only in the input of a schedule, as is `tick`."""
     tick: Json = None  # ISO 8601, UTC
+    event: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """Attributes and data of an event; only in triggers."""
 
 
 def tree(paths: Iterable[tuple[str, ...]]) -> Tree:

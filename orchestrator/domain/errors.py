@@ -57,7 +57,7 @@ class ConflictError(WeftError):
 
 
 class PreconditionError(WeftError):
-    """`If-Match` names another revision than the stored one: 412."""
+    """It has changed since the caller read it (`If-Match`): 412."""
 
     code = "PRECONDITION_FAILED"
 

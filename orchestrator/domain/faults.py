@@ -34,12 +34,16 @@ _CHILDREN: Final[dict[str, type[Model]]] = {
     "request": HttpRequest,
     "event": models.Event,
 }
+_DEADLINE_HINTS: Final = {
+    "do": "put it on the map: there it counts for all items together",
+    "compensate": "a compensation has none; bound its attempts by `timeout` and `retry`",
+}
 _WAITS: Final = (models.WaitTask, models.WaitDo)
 _NOT_IN_DO_NAMES: Final = frozenset(
     field.alias or name for name, field in models.TaskCommon.model_fields.items()
 )
 
-_WRONG_TYPE: Final[dict[str, str]] = {
+WRONG_TYPE: Final[dict[str, str]] = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -50,7 +54,7 @@ _WRONG_TYPE: Final[dict[str, str]] = {
     "model_attributes_type": "must be an object",
     "dict_attributes_type": "must be an object",
 }
-_LIMITS: Final[dict[str, str]] = {
+LIMITS: Final[dict[str, str]] = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "finite_number": "must be a finite number",
@@ -100,13 +104,13 @@ def _detail(
         hint = nearest.hint(found["input"], _quoted(context)) if _is_text(found["input"]) else ""
         message = f"must be one of {context.get('expected', '')}"
         return ErrorDetail(path, message, "BAD_VALUE", hint)
-    if kind in _WRONG_TYPE:
+    if kind in WRONG_TYPE:
         hint = _list_hint(found["input"]) if kind == "list_type" else ""
-        return ErrorDetail(path, _WRONG_TYPE[kind], "WRONG_TYPE", hint)
+        return ErrorDetail(path, WRONG_TYPE[kind], "WRONG_TYPE", hint)
     if kind == "too_short" and model is models.Definition:
         return ErrorDetail(path, "a workflow needs at least one task", "NO_TASKS")
     code = "BAD_NAME" if kind == "string_pattern_mismatch" else "BAD_VALUE"
-    message = _LIMITS[kind].format(**context) if kind in _LIMITS else found["msg"]
+    message = LIMITS[kind].format(**context) if kind in LIMITS else found["msg"]
     return ErrorDetail(path, message, code)
 
 
@@ -155,6 +159,12 @@ def _unknown_field(
 ) -> ErrorDetail:
     if inside and model in DO_MODELS.values() and name in _NOT_IN_DO_NAMES:
         hint = f"it belongs to the task around `{inside}`"
+        if name == "deadline":
+            hint = _DEADLINE_HINTS[inside]
+    elif name == "heartbeatTimeout":
+        hint = "only activities report heartbeats"
+        if model is models.MapTask:
+            hint = "put it in the activity of its `do`"
     elif model in _WAITS and name in models.Attempted.model_fields:
         hint = "a wait has no attempts: it takes as long as it says"
     else:

@@ -143,17 +143,21 @@ class _Run:
         """Those of `active` that have not ended."""
         alive: list[str] = []
         for execution in self.body["active"]:
-            found = await patiently(
-                self.engine,
-                self.engine.store.read_many,
-                EXECUTIONS,
-                (self.tenant, execution),
-                [execution],
-            )
+            found = await self._documents(execution)
             doc = found.get(execution)
             if doc and ExecutionStatus(doc.body["status"]) not in TERMINAL_EXECUTION:
                 alive.append(execution)
         return alive
+
+    async def _documents(self, execution: str) -> dict[str, Document]:
+        """The execution's own document, by its id; empty if there is none."""
+        return await patiently(
+            self.engine,
+            self.engine.store.read_many,
+            EXECUTIONS,
+            (self.tenant, execution),
+            [execution],
+        )
 
     async def _start(self, tick: int) -> None:
         """Start a tick's execution, or note why it cannot be. Raises `ThrottledError`,
@@ -170,7 +174,7 @@ class _Run:
                 tags=schedule.tags,
                 started_by=f"schedule:{schedule.name}",
                 id=id,
-                origin={"schedule": schedule.name, "scheduledFor": tick},
+                more={"schedule": schedule.name, "scheduledFor": tick},
             )
             created = result.created
         except (ThrottledError, UnavailableError):
@@ -179,10 +183,12 @@ class _Run:
             self._refuse(tick, "INPUT_EXPRESSION", str(error))
             return
         except WeftError as error:
-            if error.code != "IDEMPOTENCY_KEY_REUSED":
+            # A pass before this one may have started it, and died; then what is refused now (the
+            # workflow archived, the schedule edited meanwhile) does not matter any more.
+            if not await self._documents(id):
                 self._refuse(tick, error.code, error.message)
                 return
-            created = False  # started before the schedule was edited
+            created = False
         self.started += created
         self.body["active"] = [*self.body["active"], id][-MAX_ACTIVE:]
         note(self.body, "started", at=self.now, tick=tick, execution=id)

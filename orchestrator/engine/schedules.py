@@ -194,7 +194,7 @@ async def run(
         started_by=f"schedule:{name}",
         traceparent=traceparent,
         id=id,
-        origin={"schedule": name},
+        more={"schedule": name},
     )
 
     def change(body: dict[str, Any], at: int) -> bool:

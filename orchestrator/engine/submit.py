@@ -46,27 +46,25 @@ async def start(
     traceparent: str = "",
     started_by: str = "",
     id: str | None = None,
-    origin: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> StartResult:
     """Store a new execution of `workflow` (the latest version unless one is named) and send its
     first message. Durable when it returns.
 
-    The same `key` with the same request answers with the first execution (`created` False). `id`:
-    an id that the caller has derived from what it starts, instead of a key. `origin`: further
-    fields of the header that say where it comes from.
+    The same `key` with the same request answers with the first execution (`created` False).
+    Instead of a key, `id` may name the execution, where the caller derives it from what causes it;
+    `more` is kept in the header.
     Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
     `InvalidError` (input against its schema, all failures; tags), `TooLargeError`.
     """
     labels = dict(tags or {})
-    if faults := tag_rules.problems(labels):
-        raise InvalidError("the tags are not valid", details=faults)
+    check_tags(labels)
     head = await catalog.head(engine, tenant, workflow)
     digest = jsonvalues.body_hash(
         {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
     )
-    execution = id or (derived_id(tenant, workflow, key) if key is not None else engine.ids.new())
-    named = key is not None or id is not None
-    if named and (known := await repeat(engine, tenant, execution, digest, key or "")):
+    execution = derived_id(tenant, workflow, key) if key is not None else id or engine.ids.new()
+    if key is not None and (known := await repeat(engine, tenant, execution, digest, key)):
         return known
     if head.body["archived"]:
         raise ConflictError(
@@ -93,8 +91,8 @@ async def start(
         "tags": labels,
         "startedBy": started_by,
         "requestHash": digest,
-        **(origin or {}),
         **{documents.tag_field(name): value for name, value in labels.items()},
+        **(more or {}),
     }
     if key is not None:
         header["key"] = key
@@ -214,6 +212,12 @@ async def repeat(
         created=False,
         links=links(execution),
     )
+
+
+def check_tags(labels: dict[str, str]) -> None:
+    """Raises `InvalidError` with every tag that could not be stored, or not be asked for."""
+    if faults := tag_rules.problems(labels):
+        raise InvalidError("the tags are not valid", details=faults)
 
 
 def check_input(workflow: Workflow, input: Json) -> None:

@@ -79,6 +79,15 @@ class ExecutionSummary(View):
     progress: Progress
 
 
+class EventOrigin(View):
+    """The event that started an execution; long ids and sources are cut."""
+
+    trigger: str
+    id: str
+    source: str
+    type: str
+
+
 class ExecutionView(ExecutionSummary):
     """One execution, with input, output and error."""
 
@@ -91,6 +100,8 @@ class ExecutionView(ExecutionSummary):
     """The execution that this one repeats."""
     replay_from: str | None = None
     """The task from which on it does; results of others were copied."""
+    event: EventOrigin | None = None
+    """The event that started it, through which trigger."""
     traceparent: str | None = None
     seq: int
     holding: list[str] = Field(default_factory=list)
@@ -153,7 +164,8 @@ class TaskSummary(View):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     next_attempt_at: Instant | None = None
-    due_at: Instant | None = None
+    due_at: Instant | None = None  # of a wait
+    deadline_at: Instant | None = None  # while it is in flight, if it has one
     map: MapView | None = None
     error: FailureView | None = None
 

@@ -8,16 +8,15 @@ from typing import Final
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.domain.errors import ErrorDetail, MalformedError
 from orchestrator.domain.schedule_spec import ScheduleSpec
 from orchestrator.engine import schedule_reads, schedules
 from orchestrator.engine.views import Page, StartResult
 from orchestrator.engine.views_schedules import FireView, ScheduleSummary, ScheduleView
-from orchestrator.functions import http_params, requests
+from orchestrator.functions import etags, http_params, requests
 from orchestrator.functions.http_executions import KEY, LOCATION
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES, Param
+from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES
 
 ROUTES: Final = Routes("Schedules")
 
@@ -30,12 +29,6 @@ EXAMPLE: Final = {
     "overlap": "skip",
     "input": {"until": "${tick}"},
 }
-_ETAG: Final = {"ETag": "The revision, for If-Match"}
-_IF_MATCH: Final = Param(
-    name="If-Match",
-    description="Change it only if it has this revision",
-    schema={"type": "string"},
-)
 
 
 class NoBody(BaseModel):
@@ -49,7 +42,7 @@ _ERRORS: Final = (404, 409, 413, 415, 422)
 
 
 def _shown(view: ScheduleView, status: int = 200) -> Answer:
-    headers = {"etag": f'"{view.revision}"'}
+    headers = etags.header(str(view.revision))
     if status == 201:
         headers["location"] = view.links["self"]
     return Answer(body=view, status=status, headers=headers)
@@ -57,14 +50,11 @@ def _shown(view: ScheduleView, status: int = 200) -> Answer:
 
 def _revision(req: func.HttpRequest) -> int | None:
     """The revision that `If-Match` names; None: any. Raises `MalformedError`."""
-    given = req.headers.get("if-match", "*").strip()
-    if given == "*":
+    given = etags.if_match(req)
+    if given in (None, "*"):
         return None
-    if not re.fullmatch(r'"?[0-9]{1,15}"?', given, re.ASCII):
-        told = 'If-Match must be the ETag of the schedule, such as "3"'
-        detail = ErrorDetail("If-Match", told, code="INVALID_HEADER")
-        raise MalformedError(told, code="INVALID_HEADER", details=(detail,))
-    return int(given.strip('"'))
+    # What is no number is no revision of ours: it matches none, like an old one.
+    return int(given) if re.fullmatch("[0-9]{1,15}", given) else 0
 
 
 @ROUTES.add(
@@ -77,7 +67,7 @@ def _revision(req: func.HttpRequest) -> int | None:
         201: Reply(
             description="Created",
             model=ScheduleView,
-            headers={"Location": "Address of the schedule", **_ETAG},
+            headers={"Location": "Address of the schedule", **etags.ANSWERED},
         ),
     },
     errors=(409, 413, 415, 422),
@@ -112,7 +102,7 @@ async def list_schedules(call: Call) -> Answer:
     "GET",
     "v1/schedules/{schedule}",
     summary="Show a schedule",
-    replies={200: Reply(description="The schedule", model=ScheduleView, headers=_ETAG)},
+    replies={200: Reply(description="The schedule", model=ScheduleView, headers=etags.ANSWERED)},
     errors=(404,),
 )
 async def get_schedule(call: Call) -> Answer:
@@ -124,9 +114,9 @@ async def get_schedule(call: Call) -> Answer:
     "PUT",
     "v1/schedules/{schedule}",
     summary="Change a schedule",
-    headers=(_IF_MATCH,),
+    headers=(etags.IF_MATCH,),
     body=Body(media=JSON_TYPES + YAML_TYPES, schema=ScheduleSpec, example=EXAMPLE),
-    replies={200: Reply(description="As it is now", model=ScheduleView, headers=_ETAG)},
+    replies={200: Reply(description="As it is now", model=ScheduleView, headers=etags.ANSWERED)},
     errors=(404, 409, 412, 413, 415, 422),
 )
 async def update_schedule(call: Call) -> Answer:
@@ -165,7 +155,7 @@ async def delete_schedule(call: Call) -> Answer:
     "v1/schedules/{schedule}/pause",
     summary="Pause a schedule",
     body=_NONE,
-    replies={200: Reply(description="It stands still", model=ScheduleView, headers=_ETAG)},
+    replies={200: Reply(description="It stands still", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
 async def pause_schedule(call: Call) -> Answer:
@@ -182,7 +172,7 @@ async def pause_schedule(call: Call) -> Answer:
     "v1/schedules/{schedule}/resume",
     summary="Resume a paused schedule",
     body=_NONE,
-    replies={200: Reply(description="It goes on", model=ScheduleView, headers=_ETAG)},
+    replies={200: Reply(description="It goes on", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
 async def resume_schedule(call: Call) -> Answer:

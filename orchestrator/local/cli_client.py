@@ -21,6 +21,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:7071"
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 BROKEN_READS: Final = 3  # times that a read is asked again
+NO_CONTENT: Final = 204
 PAGE_SIZE: Final = 200  # the most that the API gives at once
 SLOW: Final = httpx.Timeout(230.0, connect=CONNECT_SECONDS)  # Azure ends an answer then
 
@@ -78,10 +79,10 @@ class Client:
         same call again gives the same execution."""
         headers = [(b"Content-Type", b"application/json")]
         if key is not None:
-            headers.append((b"Idempotency-Key", _header(key)))
+            headers.append((b"Idempotency-Key", header(key)))
         return self._call(
             "POST",
-            f"/v1/workflows/{_segment(workflow, 'workflow name')}/start",
+            f"/v1/workflows/{segment(workflow, 'workflow name')}/start",
             content=json.dumps(request, allow_nan=False).encode(),
             headers=headers,
         )
@@ -92,7 +93,7 @@ class Client:
         """One execution; with `wait_ms`, the server answers at its end or after that time."""
         return self._call(
             "GET",
-            f"/v1/executions/{_segment(id, 'execution id')}",
+            f"/v1/executions/{segment(id, 'execution id')}",
             params={"wait": f"{wait_ms}ms"} if wait_ms else {},
             timeout=httpx.Timeout(ANSWER_SECONDS + wait_ms / 1000, connect=CONNECT_SECONDS),
         )
@@ -103,28 +104,28 @@ class Client:
 
     def tasks(self, id: str, *, limit: int | None = None) -> dict[str, Any]:
         """All tasks of an execution (or the first `limit`), in definition order, as one page."""
-        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/tasks", {}, limit)
+        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/tasks", {}, limit)
 
     def history(self, id: str) -> dict[str, Any]:
         """All events of an execution, oldest first, as one page."""
-        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/history", {}, None)
+        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/history", {}, None)
 
     def verify(self, id: str) -> dict[str, Any]:
         """Whether the history folds to the stored state (a `VerifyReport`)."""
-        return self._call("GET", f"/v1/executions/{_segment(id, 'execution id')}/verify")
+        return self._call("GET", f"/v1/executions/{segment(id, 'execution id')}/verify")
 
     def act(self, id: str, verb: str, *, reason: str = "") -> dict[str, Any]:
         """Pause, resume or cancel an execution; the execution after it."""
         body = {"reason": reason} if reason else {}
-        path = f"/v1/executions/{_segment(id, 'execution id')}/{verb}"
+        path = f"/v1/executions/{segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
 
     def replay(
         self, id: str, request: Mapping[str, Any], *, key: str | None = None
     ) -> dict[str, Any]:
         """Run an ended execution again, as a new one."""
-        headers = {} if key is None else {b"Idempotency-Key": _header(key)}
-        path = f"/v1/executions/{_segment(id, 'execution id')}/replay"
+        headers = {} if key is None else {b"Idempotency-Key": header(key)}
+        path = f"/v1/executions/{segment(id, 'execution id')}/replay"
         return self._call("POST", path, json=dict(request), headers=headers)
 
     # --- dead letters -----------------------------------------------------------------------------
@@ -135,55 +136,66 @@ class Client:
 
     def dead_letter(self, id: str) -> dict[str, Any]:
         """One dead letter."""
-        return self._call("GET", f"/v1/deadletters/{_segment(id, 'dead letter id')}")
+        return self._call("GET", f"/v1/deadletters/{segment(id, 'dead letter id')}")
 
     def resolve(self, id: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Retry, skip, fail or discard a dead letter; the letter after it."""
-        path = f"/v1/deadletters/{_segment(id, 'dead letter id')}/{verb}"
+        path = f"/v1/deadletters/{segment(id, 'dead letter id')}/{verb}"
         return self._call("POST", path, json=dict(body), timeout=SLOW)
 
     def resolve_many(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """A bulk action; what was done."""
         return self._call("POST", "/v1/deadletters/bulk", json=dict(body), timeout=SLOW)
 
-    # --- schedules --------------------------------------------------------------------------------
+    # --- circuit breakers -------------------------------------------------------------------------
 
-    def schedules(self, *, limit: int) -> dict[str, Any]:
-        """At most `limit` schedules, by name, as one page."""
-        return self._collect("/v1/schedules", {}, limit)
+    def breakers(self) -> dict[str, Any]:
+        """All circuit breakers with a record."""
+        return self._call("GET", "/v1/breakers")
 
-    def schedule(self, name: str) -> dict[str, Any]:
-        """One schedule."""
-        return self._call("GET", _schedule(name))
+    def breaker(self, dependency: str) -> dict[str, Any]:
+        """One of them."""
+        return self._call("GET", f"/v1/breakers/{segment(dependency, 'dependency')}")
 
-    def put_schedule(
-        self,
-        source: bytes,
-        *,
-        content_type: str,
-        name: str | None = None,
-        revision: int | None = None,
+    def set_breaker(self, dependency: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Open or close one; the breaker after it."""
+        path = f"/v1/breakers/{segment(dependency, 'dependency')}/{verb}"
+        return self._call("POST", path, json=dict(body))
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def triggers(self, *, limit: int) -> dict[str, Any]:
+        """At most `limit` event triggers by name, as one page."""
+        return self._collect("/v1/triggers", {}, limit)
+
+    def trigger(self, name: str) -> dict[str, Any]:
+        """One event trigger."""
+        return self._call("GET", _trigger(name))
+
+    def write_trigger(
+        self, source: bytes, *, content_type: str, name: str | None = None
     ) -> dict[str, Any]:
-        """Create a schedule as it was written; with `name`, replace that one's definition (if it
-        has this revision)."""
+        """Create a trigger as it was written; with `name`, create or replace that one."""
+        method, path = ("POST", "/v1/triggers") if name is None else ("PUT", _trigger(name))
+        return self._call(method, path, content=source, headers={"Content-Type": content_type})
+
+    def act_on_trigger(self, name: str, verb: str) -> dict[str, Any]:
+        """Pause or resume a trigger; the trigger after it."""
+        return self._call("POST", f"{_trigger(name)}/{verb}")
+
+    def delete_trigger(self, name: str) -> None:
+        """Delete a trigger."""
+        self._call("DELETE", _trigger(name))
+
+    def test_trigger(self, name: str, event: bytes) -> dict[str, Any]:
+        """What a trigger would do with an event."""
+        headers = {"Content-Type": "application/json"}
+        return self._call("POST", f"{_trigger(name)}/test", content=event, headers=headers)
+
+    def send_events(self, source: bytes, *, content_type: str) -> dict[str, Any]:
+        """Send events; what became of each."""
         headers = {"Content-Type": content_type}
-        if revision is not None:
-            headers["If-Match"] = f'"{revision}"'
-        method, path = ("POST", "/v1/schedules") if name is None else ("PUT", _schedule(name))
-        return self._call(method, path, content=source, headers=headers)
-
-    def act_on_schedule(self, name: str, verb: str, *, key: str | None = None) -> dict[str, Any]:
-        """Pause, resume or run; the schedule after it, or what was started."""
-        headers = {} if key is None else {b"Idempotency-Key": _header(key)}
-        return self._call("POST", f"{_schedule(name)}/{verb}", headers=headers)
-
-    def delete_schedule(self, name: str) -> None:
-        """Remove a schedule."""
-        self._call("DELETE", _schedule(name))
-
-    def schedule_history(self, name: str) -> dict[str, Any]:
-        """What happened to its last ticks, newest first, as one page."""
-        return self._collect(f"{_schedule(name)}/history", {}, None)
+        return self._call("POST", "/v1/events", content=source, headers=headers, timeout=SLOW)
 
     # --- plumbing ---------------------------------------------------------------------------------
 
@@ -229,7 +241,7 @@ class Client:
                 "another with --url or WEFT_URL.",
                 exit_code=UNREACHABLE,
             ) from error
-        if response.status_code == 204:
+        if response.status_code == NO_CONTENT:
             return {}
         try:
             body = response.json()
@@ -278,7 +290,11 @@ class Client:
         )
 
 
-def _segment(value: str, what: str) -> str:
+def _trigger(name: str) -> str:
+    return f"/v1/triggers/{segment(name, 'trigger name')}"
+
+
+def segment(value: str, what: str) -> str:
     """`value` as one part of a path. Dots alone would climb it."""
     if not value or set(value) == {"."}:
         raise usage(f"{value!r} is not a valid {what}.")
@@ -288,11 +304,7 @@ def _segment(value: str, what: str) -> str:
         raise usage(f"{value!r} is not a valid {what}: it is not valid UTF-8.") from error
 
 
-def _schedule(name: str) -> str:
-    return f"/v1/schedules/{_segment(name, 'schedule name')}"
-
-
-def _header(value: str) -> bytes:
+def header(value: str) -> bytes:
     """`value` as a header, in UTF-8. A line break would end the header and begin another."""
     if not value.strip() or any(char < " " or char == "\x7f" for char in value):
         raise usage("--key must not be empty or hold control characters.")

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from orchestrator.domain.errors import WeftError
 from orchestrator.local import cli_input
-from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import DONE, console, print_json, printable
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
 from orchestrator.local.cli_render import emit
+from orchestrator.local.cli_schedules_client import SchedulesClient
 from orchestrator.local.cli_schedules_render import fire_list, next_lines, schedule_list, view
 
 schedules = typer.Typer(
@@ -34,7 +34,7 @@ def list_(
     as_json: AsJson = False,
 ) -> int:
     """List schedules by name."""
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         page = client.schedules(limit=limit)
     if as_json:
         print_json(page)
@@ -49,7 +49,7 @@ def list_(
 @schedules.command()
 def show(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """Show a schedule with its next five fire times."""
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         found = client.schedule(name)
     if as_json:
         print_json(found)
@@ -62,7 +62,7 @@ def show(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 def create(file: Definition, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """Create a schedule. The same content again changes nothing."""
     source = cli_input.read_file(file)
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         found = client.put_schedule(source, content_type=cli_input.media_type(file, source))
     if as_json:
         print_json(found)
@@ -83,7 +83,7 @@ def update(
 ) -> int:
     """Replace the definition of a schedule."""
     source = cli_input.read_file(file)
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         found = client.put_schedule(
             source,
             content_type=cli_input.media_type(file, source),
@@ -110,7 +110,7 @@ def resume(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 
 def _switch(name: str, verb: str, url: str, *, as_json: bool) -> int:
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         found = client.act_on_schedule(name, verb)
     if as_json:
         print_json(found)
@@ -129,7 +129,7 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Start an execution now, beside the ticks."""
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         result = client.act_on_schedule(name, "run", key=key)
     if as_json:
         print_json(result)
@@ -142,7 +142,7 @@ def run(
 @schedules.command()
 def delete(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """Remove a schedule. What it started goes on."""
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         client.delete_schedule(name)
     if as_json:
         print_json({"name": name, "deleted": True})
@@ -154,7 +154,7 @@ def delete(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 @schedules.command()
 def history(name: Name, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """Show what happened to the last 50 ticks, newest first."""
-    with Client(url) as client:
+    with SchedulesClient(url) as client:
         page = client.schedule_history(name)
     if as_json:
         print_json(page)
