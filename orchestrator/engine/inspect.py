@@ -88,6 +88,8 @@ async def execution(
         **shapes.summary(header, found.state),
         deadline_at=found.state.deadline_at,
         idempotency_key=header.get("key"),
+        schedule=header.get("schedule"),
+        scheduled_for=header.get("scheduledFor"),
         replay_of=header.get("replayOf"),
         replay_from=header.get("replayFrom"),
         event=EventOrigin(**header["event"]) if "event" in header else None,

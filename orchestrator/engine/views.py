@@ -107,6 +107,9 @@ class ExecutionView(ExecutionSummary):
 
     deadline_at: Instant | None = None
     idempotency_key: str | None = None
+    schedule: str | None = None
+    """The schedule that started it, and the tick for which it did (none: by hand)."""
+    scheduled_for: Instant | None = None
     replay_of: str | None = None
     """The execution that this one repeats."""
     replay_from: str | None = None
