@@ -10,7 +10,7 @@ import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx
@@ -45,7 +45,7 @@ class Client:
             trust_env=not _is_loopback(base.host),
         )
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
