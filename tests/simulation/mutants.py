@@ -108,7 +108,7 @@ MUTANTS = (
         "claim without if_match",
         claims,
         "_take",
-        "if_match=etag,",
+        ", if_match=etag",
         "",
     ),
     Mutant(
