@@ -6,6 +6,7 @@ state, every result is recorded once, and nothing is left over: no message, no l
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -141,7 +142,7 @@ async def _results_once(engine: Engine, found: Findings) -> None:
 def check_broker(found: Findings, file: Path) -> None:
     """Nothing waits in the broker's file, and nothing was given up by it. `file` must not be in
     use."""
-    with sqlite3.connect(file) as connection:
+    with contextlib.closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT queue, count(*) FROM messages GROUP BY queue").fetchall()
     left = dict(rows)
     buried = {queue: count for queue, count in left.items() if queue.endswith(DEAD_LETTER_SUFFIX)}

@@ -6,6 +6,7 @@ never fails.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -159,7 +160,7 @@ async def test_messages_that_are_left_in_the_broker_are_found(tmp_path: Path) ->
     report = Findings()
     check_broker(report, file)
     assert set(report.wrong) == {"no message left"}
-    with sqlite3.connect(file) as connection:
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE messages SET queue = queue || '/$DeadLetterQueue'")
     report = Findings()
     check_broker(report, file)
