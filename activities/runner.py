@@ -64,6 +64,11 @@ class Runner(ActivityRunner):
         """Names that a definition may use; the built-in `weft.…` ones run but are not listed."""
         return self._registry.names()
 
+    def dependency(self, activity: str) -> str | None:
+        """What the activity calls, as registered; None if it says nothing or is not known."""
+        found = self._registry.get(activity)
+        return found.dependency if found else None
+
     def stuck(self) -> int:
         """Abandoned attempts that still run: hung threads and coroutines that ignore their
         cancellation."""

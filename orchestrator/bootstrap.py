@@ -13,6 +13,7 @@ from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.adapters.local.system import SystemClock, SystemIds
+from orchestrator.domain.breakers import BreakerRules
 from orchestrator.engine.core import Closing, Engine, Tunables
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -96,6 +97,14 @@ async def build(
             silence_ms=settings.silence_ms,
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
+            breaker=BreakerRules(
+                failures=settings.breaker_failures,
+                percent=settings.breaker_percent,
+                window_ms=settings.breaker_window_ms,
+                open_ms=settings.breaker_open_ms,
+                max_open_ms=settings.breaker_max_open_ms,
+                probe_ms=settings.breaker_probe_ms,
+            ),
         ),
     )
     if start is not None:

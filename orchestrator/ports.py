@@ -429,6 +429,10 @@ class ActivityRunner(Protocol):
         """Registered names, for validation at publish."""
         ...
 
+    def dependency(self, activity: str) -> str | None:
+        """What the activity says that it calls; one circuit breaker stands before all of it."""
+        ...
+
     async def run(self, call: ActivityCall) -> Json:
         """Run one attempt; its output. Raises `ActivityFailed` for everything that goes wrong in
         the activity, also `SystemExit`. Cancelling this coroutine abandons the attempt: an async

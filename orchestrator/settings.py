@@ -63,6 +63,33 @@ class Settings(BaseSettings):
         ge=100,
         description="The sweeper sends a retry whose message is this late",
     )
+    breaker_failures: int = Field(
+        default=10,
+        ge=0,
+        description="A circuit breaker opens after this many failures of a dependency within its "
+        "window. 0: only by hand",
+    )
+    breaker_percent: int = Field(
+        default=50, ge=1, le=100, description="… if they are this share of all outcomes"
+    )
+    breaker_window_ms: int = Field(
+        default=60_000, ge=1_000, le=3_600_000, description="The window of a circuit breaker"
+    )
+    breaker_open_ms: int = Field(
+        default=30_000,
+        ge=100,
+        le=3_600_000,
+        description="How long a breaker is open before one task tries; doubled while that fails",
+    )
+    breaker_max_open_ms: int = Field(
+        default=300_000, ge=100, le=86_400_000, description="… up to this"
+    )
+    breaker_probe_ms: int = Field(
+        default=60_000,
+        ge=1_000,
+        le=3_600_000,
+        description="When another task may try because the one that tries has not ended",
+    )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
 

@@ -21,6 +21,7 @@ from orchestrator.domain.definition import (
     Task,
     WaitDo,
 )
+from orchestrator.domain.dependencies import fixed_host
 from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Expression, Template
@@ -134,6 +135,7 @@ class _Compiler:
             run_when=RunWhen(task.run_when),
             when=_condition(task.when),
             continue_on_error=task.continue_on_error,
+            deadline_ms=task.deadline,
             items=items,
             do=do,
             max_concurrency=max_concurrency,
@@ -165,13 +167,19 @@ class _Compiler:
             id=task_id,
             type=TaskType(task.type),
             timeout_ms=timeout or fallback,
+            heartbeat_timeout_ms=task.heartbeat_timeout if task.type == "activity" else None,
             retry=retry,
             activity=task.activity if task.type == "activity" else "",
+            host=_host(raw.get("request")) if task.type == "http" else "",
             template=template,
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )
+
+
+def _host(request: Json) -> str:
+    return fixed_host(request.get("url")) if isinstance(request, dict) else ""
 
 
 def _until(task: WaitDo) -> Template | None:

@@ -39,7 +39,17 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TimerDue:
-    """Some wait, or the execution's deadline, may be due."""
+    """Some wait, or the execution's deadline, may be due. (Of a task's tells `Overdue`.)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A task's deadline has passed, and its document holds no result. `attempt`: how many attempts
+    it says have begun; `cause`: how the last one that ended failed."""
+
+    task: int
+    attempt: int = 0
+    cause: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,17 @@ class Accept:
 
 
 Input: TypeAlias = (
-    Start | TaskResult | TimerDue | Lost | Pause | Resume | Cancel | Retry | Override | Accept
+    Start
+    | TaskResult
+    | TimerDue
+    | Overdue
+    | Lost
+    | Pause
+    | Resume
+    | Cancel
+    | Retry
+    | Override
+    | Accept
 )
 
 

@@ -94,8 +94,11 @@ class TaskSpec:
     when: Expression | None = None
     continue_on_error: bool = False
     timeout_ms: int  # of one attempt
+    deadline_ms: int | None = None  # from dispatch to end, all attempts; of a map: all items
+    heartbeat_timeout_ms: int | None = None  # activity: the longest silence within an attempt
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
+    host: str = ""  # http: what it calls, unless an expression makes it (domain/dependencies.py)
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
     transform -> the output."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from orchestrator.domain.breakers import BreakerRules
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -56,6 +57,7 @@ class Tunables:
     """ETag conflicts in a row before a message is handed back as a new one."""
     throttle_budget_ms: int = 30_000
     """How long one operation keeps trying while the store throttles or does not answer."""
+    breaker: BreakerRules = field(default_factory=BreakerRules)
     sweep_page: int = 200
     cache_executions: int = 2_000
     cache_definitions: int = 500

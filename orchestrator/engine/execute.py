@@ -8,10 +8,11 @@ broker's delivery count keeps meaning "the process died".
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
-from orchestrator.engine import attempt, claims, deadletters, handback, results
+from orchestrator.engine import attempt, claims, deadletters, gate, handback, results
 from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
@@ -32,8 +33,15 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
     except BadMessage as error:
         await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
         return
+    async with gate.Passage(engine, incoming) as passage:
+        await _take(engine, message, incoming, passage)
+
+
+async def _take(
+    engine: Engine, message: Message, incoming: Incoming, passage: gate.Passage
+) -> None:
     try:
-        claim = await claims.claim(engine, message)
+        claim = await claims.claim(engine, message, passage.admit)
     except (Throttled, Unavailable, NewerSchema) as error:
         log.warning(
             "task not claimed, its message is handed back",
@@ -57,16 +65,27 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return
-    await _work(engine, message, incoming, claim)
+    await _work(engine, message, incoming, claim, passage)
 
 
 async def _work(
-    engine: Engine, message: Message, incoming: Incoming, claim: Claim | Ended | Refusal
+    engine: Engine,
+    message: Message,
+    incoming: Incoming,
+    claim: Claim | Ended | Refusal,
+    passage: gate.Passage,
 ) -> None:
     match claim:
+        case gate.Postponed():
+            await gate.postpone(engine, message, incoming, claim)
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
-            if claim.again_ms is not None:
+            if claim.unheard:
+                # An item of a map that was retried after its deadline had ended meanwhile: waiting
+                # for the sweeper to find that could take until the next deadline.
+                found = replace(message, type=MessageType.TASK_FINISHED)
+                await handback.send(engine, [found], [incoming], delay_ms=0)
+            elif claim.again_ms is not None:
                 await handback.send(
                     engine,
                     [message],
@@ -82,6 +101,7 @@ async def _work(
             try:
                 outcome = await attempt.run(engine, claim)
                 await _record(engine, claim, outcome)
+                await passage.done(claim, outcome)
             except attempt.LeaseLost:
                 engine.metrics.count("weft_claims_refused_total", "lateStart")
             finally:

@@ -150,7 +150,8 @@ class TaskSummary(View):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     next_attempt_at: Instant | None = None
-    due_at: Instant | None = None
+    due_at: Instant | None = None  # of a wait
+    deadline_at: Instant | None = None  # while it is in flight, if it has one
     map: MapView | None = None
     error: FailureView | None = None
 

@@ -10,6 +10,7 @@ import azure.functions as func
 
 from orchestrator.functions import (
     change_feed,
+    http_breakers,
     http_control,
     http_deadletters,
     http_executions,
@@ -31,6 +32,7 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         http_executions,
         http_control,
         http_deadletters,
+        http_breakers,
         http_operations,
         queue_orchestration,
         queue_tasks,

@@ -15,6 +15,7 @@ from orchestrator.engine import health
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
+    http_breakers,
     http_control,
     http_deadletters,
     http_executions,
@@ -157,6 +158,7 @@ def operations() -> list[Route]:
         http_executions.ROUTES,
         http_control.ROUTES,
         http_deadletters.ROUTES,
+        http_breakers.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

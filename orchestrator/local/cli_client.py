@@ -146,6 +146,21 @@ class Client:
         """A bulk action; what was done."""
         return self._call("POST", "/v1/deadletters/bulk", json=dict(body), timeout=SLOW)
 
+    # --- circuit breakers -------------------------------------------------------------------------
+
+    def breakers(self) -> dict[str, Any]:
+        """All circuit breakers with a record."""
+        return self._call("GET", "/v1/breakers")
+
+    def breaker(self, dependency: str) -> dict[str, Any]:
+        """One of them."""
+        return self._call("GET", f"/v1/breakers/{_segment(dependency, 'dependency')}")
+
+    def set_breaker(self, dependency: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Open or close one; the breaker after it."""
+        path = f"/v1/breakers/{_segment(dependency, 'dependency')}/{verb}"
+        return self._call("POST", path, json=dict(body))
+
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _collect(self, path: str, filters: Mapping[str, str], limit: int | None) -> dict[str, Any]:

@@ -43,7 +43,20 @@ def draw(rng: random.Random, name: str) -> Flow:
         "a": rng.randint(0, 9),
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
     }
-    return Flow(name, definition, given, comparable=timeout is None)
+    late = _deadlines(definition)
+    return Flow(name, definition, given, comparable=timeout is None and not late)
+
+
+def _deadlines(definition: dict[str, Any]) -> bool:
+    """Give some tasks of one workflow in eight a deadline. Drawn from the definition, so that the
+    rest of a seed stays what it was."""
+    rng = random.Random(f"deadlines {definition}")
+    if rng.random() > 0.125:
+        return False
+    some = [task for task in definition["tasks"].values() if rng.random() < 0.5]
+    for task in some:
+        task["deadline"] = rng.choice(("1s", "5s", "30s", "2m", "10m"))
+    return bool(some)
 
 
 def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:

@@ -165,10 +165,15 @@ class FakeActivities:
     def __init__(self, **functions: Fake) -> None:
         self.functions: dict[str, Fake] = {"weft.transform": lambda call: call.input, **functions}
         self.calls: list[ActivityCall] = []
+        self.dependencies: dict[str, str] = {}  # activity -> what it calls
 
     def names(self) -> frozenset[str]:
         """Registered names."""
         return frozenset(self.functions)
+
+    def dependency(self, activity: str) -> str | None:
+        """As tests say."""
+        return self.dependencies.get(activity)
 
     async def run(self, call: ActivityCall) -> Json:
         """Run one."""

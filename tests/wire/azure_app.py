@@ -50,6 +50,9 @@ class Hanging:
     def names(self) -> frozenset[str]:
         return self._runner.names()
 
+    def dependency(self, activity: str) -> str | None:
+        return self._runner.dependency(activity)
+
     def stuck(self) -> int:
         return self._runner.stuck()
 

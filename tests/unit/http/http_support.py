@@ -11,6 +11,7 @@ from http_client import Client
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
 from orchestrator.functions import (
+    http_breakers,
     http_control,
     http_deadletters,
     http_executions,
@@ -62,5 +63,6 @@ def make_client(provider: EngineProvider) -> Client:
         http_executions.blueprint(provider),
         http_control.blueprint(provider),
         http_deadletters.blueprint(provider),
+        http_breakers.blueprint(provider),
         http_operations.blueprint(provider),
     )
