@@ -28,6 +28,7 @@ from orchestrator.domain.expressions import Expression, Template
 from orchestrator.domain.faults import translate
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.support import TYPES as LATER_TYPES
 from orchestrator.domain.urls import encode_part
@@ -171,6 +172,7 @@ class _Compiler:
             retry=retry,
             activity=task.activity if task.type == "activity" else "",
             host=_host(raw.get("request")) if task.type == "http" else "",
+            target=(task.to or OWN_TARGET) if task.type == "publish" else "",
             template=template,
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,

@@ -15,7 +15,7 @@ from orchestrator.domain.validation import Validated
 
 CODE: Final = "NOT_YET_SUPPORTED"
 
-TYPES: Final = frozenset({"signal", "workflow", "publish", "durable"})
+TYPES: Final = frozenset({"signal", "workflow", "durable"})
 """Task types, anywhere."""
 DO_TYPES: Final = frozenset({"wait"})
 """Task types inside the `do` of a map."""

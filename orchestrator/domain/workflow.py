@@ -99,9 +99,10 @@ class TaskSpec:
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
     host: str = ""  # http: what it calls, unless an expression makes it (domain/dependencies.py)
+    target: str = ""  # publish: name of where the event goes
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
-    transform -> the output."""
+    transform -> the output, publish -> the event."""
     duration_ms: int | None = None  # wait: this long…
     until: Template | None = None  # …or until this ISO 8601 time (one of the two is set)
     items: Template | None = None  # map: must give a list

@@ -19,6 +19,7 @@ from orchestrator.engine.history import commits
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.submit import links
 from orchestrator.engine.views import (
+    EventOrigin,
     ExecutionSummary,
     ExecutionView,
     HistoryEvent,
@@ -89,6 +90,7 @@ async def execution(
         idempotency_key=header.get("key"),
         replay_of=header.get("replayOf"),
         replay_from=header.get("replayFrom"),
+        event=EventOrigin(**header["event"]) if "event" in header else None,
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
         holding=shapes.holding(found),

@@ -79,6 +79,15 @@ class ExecutionSummary(View):
     progress: Progress
 
 
+class EventOrigin(View):
+    """The event that started an execution; long ids and sources are cut."""
+
+    trigger: str
+    id: str
+    source: str
+    type: str
+
+
 class ExecutionView(ExecutionSummary):
     """One execution, with input, output and error."""
 
@@ -88,6 +97,8 @@ class ExecutionView(ExecutionSummary):
     """The execution that this one repeats."""
     replay_from: str | None = None
     """The task from which on it does; results of others were copied."""
+    event: EventOrigin | None = None
+    """The event that started it, through which trigger."""
     traceparent: str | None = None
     seq: int
     holding: list[str] = Field(default_factory=list)

@@ -18,7 +18,9 @@ from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
+    http_events,
     http_executions,
+    http_triggers,
     http_workflows,
     openapi,
 )
@@ -159,6 +161,8 @@ def operations() -> list[Route]:
         http_control.ROUTES,
         http_deadletters.ROUTES,
         http_breakers.ROUTES,
+        http_triggers.ROUTES,
+        http_events.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

@@ -171,8 +171,15 @@ DEPENDENCY: Final = Param(
     read=dependency,
     example="pay.example",
 )
+TRIGGER: Final = Param(
+    name="triggerName",
+    description="Name of the event trigger",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+    example="big-orders",
+)
 PATH: Final[dict[str, Param]] = {
-    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, DEPENDENCY)
+    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, DEPENDENCY, TRIGGER)
 }
 
 LIMIT: Final = Param(

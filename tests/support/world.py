@@ -16,8 +16,17 @@ from typing import Any
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import ORCHESTRATION_QUEUE
-from orchestrator.engine import catalog, execute, inspect, orchestrate, submit, sweep, verify
+from orchestrator.domain.topology import EVENTS_QUEUE, ORCHESTRATION_QUEUE
+from orchestrator.engine import (
+    catalog,
+    event_queue,
+    execute,
+    inspect,
+    orchestrate,
+    submit,
+    sweep,
+    verify,
+)
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.views import ExecutionView, StartResult
@@ -265,6 +274,8 @@ class World:
             )
             if message.queue == ORCHESTRATION_QUEUE:
                 batch.append(incoming)
+            elif message.queue == EVENTS_QUEUE:
+                tasks.append(event_queue.handle(engine, TENANT, incoming))
             else:
                 tasks.append(execute.handle(engine, incoming))
         if batch:

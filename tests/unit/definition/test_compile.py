@@ -217,7 +217,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
         "$.tasks.charge.compensate",
         "$.tasks.approve.type",
         "$.tasks.ship.type",
-        "$.tasks.tell.type",
         "$.tasks.old.type",
     }
     raw = tasks(
