@@ -21,7 +21,6 @@ from orchestrator.engine import (
     commit,
     leases,
     letters_act,
-    letters_bulk,
     letters_wish,
     orchestrate,
     outbox,
@@ -107,7 +106,7 @@ MUTANTS = (
         "claim without if_match",
         claims,
         "_take",
-        "if_match=etag,",
+        ", if_match=etag",
         "",
     ),
     Mutant(
@@ -226,9 +225,9 @@ MUTANTS = (
     ),
     Mutant(
         "action not audited when the answer was lost",
-        letters_bulk,
-        "_still_open",
-        "await letters_act.audit_letter(engine, one.body)",
+        letters_act,
+        "_known",
+        "await audit_letter(engine, letter)",
         "pass",
     ),
     Mutant(
