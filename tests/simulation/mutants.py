@@ -22,7 +22,6 @@ from orchestrator.engine import (
     facts,
     leases,
     letters_act,
-    letters_bulk,
     letters_wish,
     orchestrate,
     outbox,
@@ -256,9 +255,9 @@ MUTANTS = (
     ),
     Mutant(
         "action not audited when the answer was lost",
-        letters_bulk,
-        "_still_open",
-        "await letters_act.audit_letter(engine, one.body)",
+        letters_act,
+        "_known",
+        "await audit_letter(engine, letter)",
         "pass",
     ),
     Mutant(
