@@ -224,6 +224,7 @@ class OutMessage:
     message_id: str
     due_at: int | None = None  # epoch ms; None or past: at once
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    content_type: str = "application/json"
 
 
 class Transport(Protocol):

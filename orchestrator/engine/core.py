@@ -23,6 +23,7 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+from orchestrator.ports_events import EventSink
 
 P = TypeVar("P")
 
@@ -80,6 +81,10 @@ class Engine:
     clock: Clock
     ids: Ids
     worker: str
+    sink: EventSink | None = None
+    """Where events for targets outside of the platform go. None: to its own queue of events."""
+    event_targets: frozenset[str] = frozenset()
+    """Names of further targets, where there is no sink for them."""
     tunables: Tunables = field(default_factory=Tunables)
     metrics: Metrics = field(default_factory=Metrics)
     aggregates: Lru[Any] = field(init=False)
@@ -128,7 +133,9 @@ class Engine:
         parts = [part for part in self.parts.values() if hasattr(part, "close")]
         self.parts.clear()
         failed: list[Exception] = []
-        for closing in (*parts, self.activities, self.transport, self.store, *self.others):
+        sinks = () if self.sink is None else (self.sink,)
+        ports = (self.activities, *sinks, self.transport, self.store)
+        for closing in (*parts, *ports, *self.others):
             try:
                 await closing.close()
             except Exception as error:

@@ -98,7 +98,7 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
-    created = await store(engine, partition, header, len(runnable.tasks))
+    created = await store(engine, partition, header, runnable)
     if not created:
         known = await repeat(engine, tenant, execution, digest, key or "")
         if known is None:
@@ -124,14 +124,16 @@ async def store(
     engine: Engine,
     partition: tuple[str, str],
     header: dict[str, Any],
-    tasks: int,
+    workflow: Workflow,
     copied: tuple[int, ...] = (),
 ) -> bool:
     """The submission's batch, then the fast path. False if the execution exists already. `copied`:
     tasks whose results are there already (`replay`)."""
     now = engine.clock.now()
     commit = engine.ids.new()
-    happened: list[Event] = [ExecutionAccepted(at=now, tasks=tasks)]
+    happened: list[Event] = [
+        ExecutionAccepted(at=now, tasks=workflow.visible, hidden=len(workflow.undo))
+    ]
     if copied:
         happened.append(TasksCopied(at=now, tasks=copied))
     state = fold(None, happened)

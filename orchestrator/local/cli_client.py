@@ -114,9 +114,9 @@ class Client:
         """Whether the history folds to the stored state (a `VerifyReport`)."""
         return self._call("GET", f"/v1/executions/{segment(id, 'execution id')}/verify")
 
-    def act(self, id: str, verb: str, *, reason: str = "") -> dict[str, Any]:
-        """Pause, resume or cancel an execution; the execution after it."""
-        body = {"reason": reason} if reason else {}
+    def act(self, id: str, verb: str, *, reason: str = "", **more: Any) -> dict[str, Any]:
+        """Pause, resume, cancel or terminate an execution; the execution after it."""
+        body = {"reason": reason, **more} if reason else more
         path = f"/v1/executions/{segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
 

@@ -47,6 +47,7 @@ HTTP_FUNCTIONS = {
     "pause_execution": "POST v1/executions/{id}/pause",
     "resume_execution": "POST v1/executions/{id}/resume",
     "cancel_execution": "POST v1/executions/{id}/cancel",
+    "terminate_execution": "POST v1/executions/{id}/terminate",
     "replay_execution": "POST v1/executions/{id}/replay",
     "retry_execution": "POST v1/executions/{id}/retry",
     "list_deadletters": "GET v1/deadletters",
