@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.codec_operator import READ_OPERATOR, WRITE_OPERATOR
+from orchestrator.domain.codec_signals import READ_SIGNALS, WRITE_SIGNALS
 from orchestrator.domain.codec_state import (
     chunks_of,
     open_maps,
@@ -137,6 +138,8 @@ def _w_completed(event: ev.TaskCompleted, doc: _Doc) -> None:
         doc["attempt"] = event.attempt
     if event.started_at is not None:
         doc["startedAt"] = event.started_at
+    if event.signal:
+        doc["signal"] = event.signal
 
 
 def _w_failed(event: ev.TaskFailed, doc: _Doc) -> None:
@@ -208,6 +211,7 @@ _WRITE: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.ExecutionCompleted: ("executionCompleted", _w_execution_completed),
     ev.ExecutionFailed: ("executionFailed", _w_failure),
     **WRITE_OPERATOR,
+    **WRITE_SIGNALS,
 }
 
 _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
@@ -235,7 +239,11 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         at=at, tasks=unpack(doc["tasks"]), condition=doc["reason"] == "condition"
     ),
     "taskCompleted": lambda doc, at: ev.TaskCompleted(
-        at=at, task=doc["task"], attempt=doc.get("attempt", 0), started_at=doc.get("startedAt")
+        at=at,
+        task=doc["task"],
+        attempt=doc.get("attempt", 0),
+        started_at=doc.get("startedAt"),
+        signal=doc.get("signal", ""),
     ),
     "taskFailed": lambda doc, at: ev.TaskFailed(
         at=at,
@@ -272,4 +280,5 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         at=at, failure=record_from_doc(doc["failure"])
     ),
     **READ_OPERATOR,
+    **READ_SIGNALS,
 }

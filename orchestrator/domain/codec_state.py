@@ -3,8 +3,8 @@
 Written by hand and flat, because it runs for every commit. Fields at their default are left out.
 
 Stored layout of the state (part of the `execution` document): `status`, `seq`, `tasks` (one letter
-per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `failure`,
-`output`, `acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items
+per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `signals` (name
+-> ids), `consumed` (position -> id of a signal), `failure`, `output`, `acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items
 are in chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
 """
 
@@ -40,6 +40,10 @@ def state_to_doc(state: ExecutionState) -> dict[str, Any]:
         doc["maps"] = {str(task): _map_to_doc(value) for task, value in state.maps.items()}
     if state.waits:
         doc["waits"] = {str(task): due for task, due in state.waits.items()}
+    if state.signals:
+        doc["signals"] = {name: list(ids) for name, ids in state.signals.items()}
+    if state.consumed:
+        doc["consumed"] = {str(task): id for task, id in state.consumed.items()}
     if state.failure is not None:
         doc["failure"] = record_to_doc(state.failure)
     if state.output is not None:
@@ -64,6 +68,8 @@ def state_from_doc(
             int(task): _map_from_doc(value, known.get(int(task))) for task, value in maps.items()
         },
         waits={int(task): due for task, due in waits.items()},
+        signals={name: tuple(ids) for name, ids in (doc.get("signals") or {}).items()},
+        consumed={int(task): id for task, id in (doc.get("consumed") or {}).items()},
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),
         accepted_at=doc["acceptedAt"],

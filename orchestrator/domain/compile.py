@@ -5,7 +5,7 @@ the platform's), one by one."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from orchestrator.domain.definition import (
     Do,
     MapTask,
     Retry,
+    SignalDo,
     Task,
     WaitDo,
 )
@@ -66,7 +67,17 @@ def compile_workflow(validated: Validated) -> Workflow:
         # A null output is the same as none: the execution's output is null.
         output=None if definition.output is None else Template.compile(definition.output),
         input_schema=definition.input,
+        signals=signal_tasks(tasks),
     )
+
+
+def signal_tasks(tasks: Sequence[TaskSpec]) -> dict[str, tuple[int, ...]]:
+    """Signal name -> positions of the tasks that wait for it."""
+    found: dict[str, list[int]] = {}
+    for position, task in enumerate(tasks):
+        if task.type is TaskType.SIGNAL:
+            found.setdefault(task.signal, []).append(position)
+    return {name: tuple(positions) for name, positions in found.items()}
 
 
 def load_workflow(raw: Json) -> Workflow:
@@ -147,7 +158,7 @@ class _Compiler:
         if isinstance(task, Attempted):
             fallback = self._defaults.timeout or platform.DEFAULT_TIMEOUT_MS
         timeout = None if isinstance(task, WaitDo) else task.timeout
-        own_retry = None if isinstance(task, WaitDo) else task.retry
+        own_retry = None if isinstance(task, WaitDo | SignalDo) else task.retry
         retry = self._default_retry
         if outer is not None:
             timeout = timeout or outer.timeout
@@ -170,6 +181,9 @@ class _Compiler:
             template=template,
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
+            signal=task.signal if task.type == "signal" else "",
+            wait_ms=task.timeout if task.type == "signal" else None,
+            schema=task.schema_ if task.type == "signal" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )
 

@@ -39,7 +39,7 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.starting import advance_map, consider, dispatch
 from orchestrator.domain.state import ExecutionState, FailureRecord
 from orchestrator.domain.status import DEAD_CODES, TERMINAL_EXECUTION, Code, ExecutionStatus
-from orchestrator.domain.workflow import HANDLERS, Workflow
+from orchestrator.domain.workflow import HANDLERS, TaskSpec, TaskType, Workflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ class Decision:
     outputs: Mapping[int, Json] = field(default_factory=dict[int, Json])
     items: Mapping[int, list[Json]] = field(default_factory=dict[int, list[Json]])
     failures: Mapping[int, Failure] = field(default_factory=dict[int, Failure])
+    signalled: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Signal tasks that completed -> the signal whose payload is the output."""
 
     @property
     def output(self) -> Payload | None:
@@ -97,7 +99,8 @@ def decide(
     if draft.fold.status in _ALIVE and _timed_out(draft):
         pass  # ended; paused ones, too
     elif draft.fold.status is ExecutionStatus.RUNNING:
-        whole = operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
+        begins = state.status is ExecutionStatus.PENDING
+        whole = begins or operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
         _settle(draft, range(len(workflow.tasks)) if whole else ())
         held = draft.holding and Code.DEAD_LETTERED in draft.fold.codes
         if not (draft.fold.unsettled() or held):  # a task that lacks data is still PENDING
@@ -110,6 +113,7 @@ def decide(
         outputs=draft.outputs,
         items=draft.items,
         failures=draft.failures,
+        signalled=draft.signalled,
     )
 
 
@@ -164,10 +168,15 @@ def _stop(draft: Draft) -> None:
     victims = [
         task
         for task, code in enumerate(fold.codes)
-        if (code == Code.PENDING or task in fold.waits) and tasks[task].run_when not in HANDLERS
+        if (code == Code.PENDING or task in fold.waits or _listens(code, tasks[task]))
+        and tasks[task].run_when not in HANDLERS
     ]
     draft.cancel(victims, "failFast")
     draft.maps.update(task for task in fold.maps if fold.codes[task] == Code.WAITING)
+
+
+def _listens(code: int, spec: TaskSpec) -> bool:
+    return code == Code.WAITING and spec.type is TaskType.SIGNAL
 
 
 def _timed_out(draft: Draft) -> bool:

@@ -113,10 +113,11 @@ class WaitDo(Described):
     until: str | None = None
 
 
-class SignalDo(Awaited):
-    """Waits for a signal."""
+class SignalDo(Described):
+    """Waits for a signal; `timeout` is of the whole wait, and there is nothing to retry."""
 
     type: Literal["signal"]
+    timeout: Duration | None = None
     signal: Annotated[str, Field(pattern=TASK_ID_PATTERN)]
     schema_: Annotated[JsonSchema, Field(alias="schema")] = None
 

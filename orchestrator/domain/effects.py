@@ -94,7 +94,7 @@ def _due(event: ev.Event) -> int | None:
     """When the execution must be looked at because of `event`. Beyond `MAX_SCHEDULE_AHEAD_MS` no
     message is sent (brokers refuse or lose far-off ones): the sweeper finds it by `next_wake`."""
     match event:
-        case ev.TaskWaiting():
+        case ev.TaskWaiting() | ev.SignalAwaited():
             return event.due_at
         case ev.ExecutionStarted() | ev.ExecutionReopened():
             return event.deadline_at

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestrator.domain.events_signals import SignalAwaited, SignalReceived
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
@@ -107,6 +108,7 @@ class TaskCompleted:
     task: int
     attempt: int = 0  # 0: it never reached a worker (wait, empty map)
     started_at: int | None = None  # of the successful attempt
+    signal: str = ""  # signal task: the signal that it took; its payload is the output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,4 +284,6 @@ Event: TypeAlias = (
     | TasksReset
     | TaskOverridden
     | FailureAccepted
+    | SignalReceived
+    | SignalAwaited
 )

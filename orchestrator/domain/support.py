@@ -15,9 +15,9 @@ from orchestrator.domain.validation import Validated
 
 CODE: Final = "NOT_YET_SUPPORTED"
 
-TYPES: Final = frozenset({"signal", "workflow", "publish", "durable"})
+TYPES: Final = frozenset({"workflow", "publish", "durable"})
 """Task types, anywhere."""
-DO_TYPES: Final = frozenset({"wait"})
+DO_TYPES: Final = frozenset({"wait", "signal"})
 """Task types inside the `do` of a map."""
 FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
 """Fields of a task or a `do`."""

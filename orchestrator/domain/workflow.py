@@ -11,7 +11,7 @@ bytes of an execution are in the same order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -104,6 +104,9 @@ class TaskSpec:
     items: Template | None = None  # map: must give a list
     max_concurrency: int = 0  # map: 0 means no limit but MAX_MAP_ITEMS
     do: TaskSpec | None = None  # map: what is run per item (`id` is the map's id, no needs)
+    signal: str = ""  # signal: the name that it waits for…
+    wait_ms: int | None = None  # …and for how long at most; None: for ever
+    schema: Any = None  # signal: JSON Schema of its payload, None: anything
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""
 
@@ -120,3 +123,5 @@ class Workflow:
     timeout_ms: int | None = None  # of the whole execution
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
+    signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Signal name -> positions of the tasks that wait for it."""

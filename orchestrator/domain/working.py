@@ -26,12 +26,14 @@ class WorkingState:
     __slots__ = (
         "accepted_at",
         "codes",
+        "consumed",
         "deadline_at",
         "ended_at",
         "failure",
         "maps",
         "output",
         "seq",
+        "signals",
         "started_at",
         "status",
         "waits",
@@ -42,6 +44,8 @@ class WorkingState:
         self.codes: bytearray = bytearray(state.tasks)
         self.maps: dict[int, MapState] = dict(state.maps)
         self.waits: dict[int, int] = dict(state.waits)
+        self.signals: dict[str, tuple[str, ...]] = dict(state.signals)
+        self.consumed: dict[int, str] = dict(state.consumed)
         self.failure: FailureRecord | None = state.failure
         self.output: Payload | None = state.output
         self.accepted_at: int = state.accepted_at
@@ -57,6 +61,8 @@ class WorkingState:
             tasks=bytes(self.codes),
             maps=dict(self.maps),
             waits=dict(self.waits),
+            signals=dict(self.signals),
+            consumed=dict(self.consumed),
             failure=self.failure,
             output=self.output,
             accepted_at=self.accepted_at,
@@ -65,6 +71,11 @@ class WorkingState:
             deadline_at=self.deadline_at,
             seq=self.seq,
         )
+
+    def knows_signal(self, id: str) -> bool:
+        """Whether this signal was taken in before: it is buffered, or a task has it."""
+        buffered = any(id in ids for ids in self.signals.values())
+        return buffered or id in self.consumed.values()
 
     def unsettled(self) -> int:
         """Number of tasks that may still move by themselves."""

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.domain import events as ev
 from orchestrator.domain.codec import event_from_doc, event_to_doc, state_from_doc, state_to_doc
 from orchestrator.domain.codec_state import chunks_of
+from orchestrator.domain.compile import signal_tasks
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import messages_for
 from orchestrator.domain.evolve import accepted, fold
@@ -53,7 +54,8 @@ Raw = dict[str, Any]
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
     """One task: `run_when`, `when` (source), `items`, `until` (JSON), `type`, … as in TaskSpec. A
-    task with `items` is a map, one with `duration_ms` or `until` a wait."""
+    task with `items` is a map, one with `duration_ms` or `until` a wait, one with `signal` waits for
+    it."""
     return {"id": id, "needs": needs, **fields}
 
 
@@ -75,6 +77,7 @@ def workflow(
         on_failure=OnFailure(on_failure),
         timeout_ms=timeout_ms,
         output=None if output is None else Template.compile(output),
+        signals=signal_tasks(specs),
     )
 
 
@@ -89,6 +92,8 @@ def _spec(raw: Raw, index: dict[str, int]) -> TaskSpec:
         kind = TaskType.WAIT
         if "until" in fields:
             fields["until"] = Template.compile(fields["until"])
+    elif "signal" in fields:
+        kind = TaskType.SIGNAL
     kind = TaskType(fields.pop("type", kind))
     run_when = RunWhen(fields.pop("run_when", "allSucceeded"))
     if "when" in fields:
@@ -138,6 +143,7 @@ class Sim:
         self.answered: list[TaskResult] = []
         self.sent: list[Key] = []
         self.reopened = False
+        self.payloads: dict[str, Json] = {}  # of signals
 
     def start(self) -> Sim:
         self.step(Start())
@@ -156,6 +162,8 @@ class Sim:
             self._store(position, output, None)
         for position, failure in decision.failures.items():
             self._store(position, None, failure)
+        for position, id in decision.signalled.items():
+            self._store(position, self.payloads.get(id), None)
         self.items.update(decision.items)
         for out in messages_for(self.workflow, "t", "x", decision.events, self.state):
             if out.message.type is MessageType.RUN_TASK:
@@ -167,13 +175,21 @@ class Sim:
     def decide(self, inputs: Sequence[Input]) -> Decision:
         """With no fact at first; then with exactly what was asked for."""
         tasks: dict[str, dict[str, Json]] = {}
+        signals: dict[str, Json] = {}
         loaded = False
         while True:
-            facts = Facts(input=self.input if loaded else None, input_loaded=loaded, tasks=tasks)
+            facts = Facts(
+                input=self.input if loaded else None,
+                input_loaded=loaded,
+                tasks=tasks,
+                signals=signals,
+            )
             decision = decide(self.workflow, self.state, inputs, facts, self.now)
             if not decision.needs:
                 return decision
-            assert decision.needs.outputs - tasks.keys() or (decision.needs.input and not loaded)
+            new = decision.needs.outputs - tasks.keys() or decision.needs.signals - signals.keys()
+            assert new or (decision.needs.input and not loaded)
+            signals |= {id: self.payloads[id] for id in decision.needs.signals}
             loaded = loaded or decision.needs.input
             tasks |= {id: self._fact(id, inputs) for id in decision.needs.outputs}
 
@@ -280,7 +296,7 @@ class Sim:
         match event:
             case ev.TasksQueued():
                 starting = event.tasks
-            case ev.TaskWaiting() | ev.MapStarted():
+            case ev.TaskWaiting() | ev.MapStarted() | ev.SignalAwaited():
                 starting = (event.task,)
             case ev.TaskCompleted() | ev.TaskFailed():
                 # What ran when an operator took up one of its needs goes on.

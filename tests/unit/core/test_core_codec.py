@@ -62,7 +62,12 @@ EVENTS: dict[type, dict[str, Any]] = {
     },
     ev.TaskWaiting: {"task": positions, "due_at": times},
     ev.TasksSkipped: {"tasks": many, "condition": st.booleans()},
-    ev.TaskCompleted: {"task": positions, "attempt": count, "started_at": st.none() | times},
+    ev.TaskCompleted: {
+        "task": positions,
+        "attempt": count,
+        "started_at": st.none() | times,
+        "signal": texts,
+    },
     ev.TaskFailed: {
         "task": positions,
         "failure": records,
@@ -94,6 +99,8 @@ EVENTS: dict[type, dict[str, Any]] = {
         "reason": texts,
     },
     ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
+    ev.SignalReceived: {"id": texts, "name": texts},
+    ev.SignalAwaited: {"task": positions, "name": texts, "due_at": st.none() | times},
 }
 
 
@@ -136,6 +143,8 @@ states = st.builds(
     tasks=st.text(alphabet="PQWCSsXD", max_size=50).map(str.encode),
     maps=st.dictionaries(positions, map_states(), max_size=2),
     waits=st.dictionaries(positions, times, max_size=3),
+    signals=st.dictionaries(texts, st.lists(texts, min_size=1, max_size=3).map(tuple), max_size=2),
+    consumed=st.dictionaries(positions, texts, max_size=2),
     failure=st.none() | records,
     output=st.none() | payloads,
     accepted_at=times,
