@@ -6,7 +6,7 @@ wrote in the same transaction as the message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.domain.codec import iso
@@ -18,7 +18,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, claims, documents
+from orchestrator.engine import claimcheck, claims, documents, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -36,7 +36,7 @@ _NO_RESULT = frozenset(
 
 
 async def inputs_of(
-    engine: Engine, aggregate: Aggregate, messages: Iterable[Message]
+    engine: Engine, aggregate: Aggregate, messages: Sequence[Message]
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
     ended unheard and what nobody works on."""
@@ -56,6 +56,8 @@ async def inputs_of(
                     finished[id] = (position, message.item)
             case MessageType.CHECK:
                 check = True
+            case MessageType.SIGNAL_RECEIVED:
+                pass  # read below, all at once
             case MessageType.RUN_TASK:
                 pass  # not ours: it came to the wrong queue
     if check:
@@ -63,6 +65,7 @@ async def inputs_of(
         for task, item in in_flight(aggregate.state):
             id = documents.task_id(aggregate.workflow.tasks[task].id, item)
             finished[id] = (task, item)
+    inputs += await signal_docs.arrivals(engine, aggregate, messages)
     found = await read_tasks(engine, aggregate.partition, finished)
     lost: list[tuple[int, int | None]] = []
     for id, (task, item) in finished.items():
@@ -130,9 +133,17 @@ def execution_facts(aggregate: Aggregate) -> dict[str, Json]:
     }
 
 
-def empty(aggregate: Aggregate) -> Facts:
-    """Facts before anything was loaded."""
-    return Facts(input_loaded=False, execution=execution_facts(aggregate))
+def empty(aggregate: Aggregate, outputs: Mapping[str, Json] | None = None) -> Facts:
+    """Facts before anything was loaded. `outputs`: of tasks that complete in this decision."""
+    status = TaskStatus.COMPLETED.value
+    return Facts(
+        input_loaded=False,
+        execution=execution_facts(aggregate),
+        tasks={
+            task: {"output": output, "status": status, "error": None}
+            for task, output in (outputs or {}).items()
+        },
+    )
 
 
 async def supply(engine: Engine, aggregate: Aggregate, known: Facts, needs: Needs) -> Facts:
@@ -142,6 +153,10 @@ async def supply(engine: Engine, aggregate: Aggregate, known: Facts, needs: Need
         input_loaded=known.input_loaded or needs.input,
         tasks={**known.tasks, **await outcomes(engine, aggregate, needs.outputs)},
         execution=known.execution,
+        signals={
+            **known.signals,
+            **await signal_docs.payloads(engine, aggregate.partition, needs.signals),
+        },
     )
 
 

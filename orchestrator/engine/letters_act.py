@@ -174,7 +174,12 @@ async def _change(
         letters_edit.check(aggregate, fitting[0].body, wish.value)
     inputs: list[Input] = await facts.inputs_of(engine, aggregate, _unheard(aggregate, fitting))
     inputs += letters_wish.inputs(aggregate, [letter.body for letter in fitting], wish)
-    decision = await decide_with_facts(engine, aggregate, inputs, now)
+    outputs = {
+        one.body["task"]: wish.value
+        for one in fitting
+        if wish.action is Action.SKIP and "item" not in one.body
+    }
+    decision = await decide_with_facts(engine, aggregate, inputs, now, outputs)
     done = [letter for letter in fitting if letters_wish.was_done(aggregate, decision, letter.body)]
     if not done:
         raise _no_sense(aggregate, wish)

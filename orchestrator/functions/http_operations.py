@@ -18,6 +18,7 @@ from orchestrator.functions import (
     http_control,
     http_deadletters,
     http_executions,
+    http_signals,
     http_workflows,
     openapi,
 )
@@ -157,6 +158,7 @@ def operations() -> list[Route]:
         http_executions.ROUTES,
         http_control.ROUTES,
         http_deadletters.ROUTES,
+        http_signals.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

@@ -17,7 +17,14 @@ import typer
 from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.local import cli_control, cli_deadletters, cli_input, cli_rebuild, cli_watch
+from orchestrator.local import (
+    cli_control,
+    cli_deadletters,
+    cli_input,
+    cli_rebuild,
+    cli_signals,
+    cli_watch,
+)
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
@@ -278,6 +285,7 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 cli_control.register(app)
 cli_deadletters.register(app)
+cli_signals.register(app)
 
 
 @app.command(hidden=True)

@@ -127,6 +127,18 @@ class Client:
         path = f"/v1/executions/{_segment(id, 'execution id')}/replay"
         return self._call("POST", path, json=dict(request), headers=headers)
 
+    def signal(self, id: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a signal; `request` has `name` and may have `payload` and `id`."""
+        path = f"/v1/executions/{_segment(id, 'execution id')}/signals"
+        content = json.dumps(request, allow_nan=False).encode()
+        return self._call(
+            "POST", path, content=content, headers={"Content-Type": "application/json"}
+        )
+
+    def signals(self, id: str) -> dict[str, Any]:
+        """All signals of an execution, oldest first, as one page."""
+        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/signals", {}, None)
+
     # --- dead letters -----------------------------------------------------------------------------
 
     def dead_letters(self, filters: Mapping[str, str], *, limit: int) -> dict[str, Any]:

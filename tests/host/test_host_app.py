@@ -55,6 +55,8 @@ HTTP_FUNCTIONS = {
     "fail_deadletter": "POST v1/deadletters/{letterId}/fail",
     "discard_deadletter": "POST v1/deadletters/{letterId}/discard",
     "bulk_deadletters": "POST v1/deadletters/bulk",
+    "send_signal": "POST v1/executions/{id}/signals",
+    "list_signals": "GET v1/executions/{id}/signals",
     "verify_execution": "GET v1/executions/{id}/verify",
     "health_report": "GET health",
     "live": "GET live",

@@ -15,6 +15,7 @@ from orchestrator.functions import (
     http_deadletters,
     http_executions,
     http_operations,
+    http_signals,
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
@@ -62,5 +63,6 @@ def make_client(provider: EngineProvider) -> Client:
         http_executions.blueprint(provider),
         http_control.blueprint(provider),
         http_deadletters.blueprint(provider),
+        http_signals.blueprint(provider),
         http_operations.blueprint(provider),
     )
