@@ -3,8 +3,9 @@
 Written by hand and flat, because it runs for every commit. Fields at their default are left out.
 
 Stored layout of the state (part of the `execution` document): `status`, `seq`, `tasks` (one letter
-per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `signals` (name
--> ids), `consumed` (position -> id of a signal), `failure`, `output`, `acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items
+per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `signals`
+(name -> ids), `consumed` (position -> id of a signal), `failure`, `output`, `acceptedAt`,
+`startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items
 are in chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
 """
 
@@ -59,6 +60,8 @@ def state_from_doc(
     KeyError or ValueError if something is missing or does not fit."""
     maps: Mapping[str, Any] = doc.get("maps") or {}
     waits: Mapping[str, int] = doc.get("waits") or {}
+    signals: Mapping[str, Sequence[str]] = doc.get("signals") or {}
+    consumed: Mapping[str, str] = doc.get("consumed") or {}
     failure, output = doc.get("failure"), doc.get("output")
     known = chunks or {}
     return ExecutionState(
@@ -68,8 +71,8 @@ def state_from_doc(
             int(task): _map_from_doc(value, known.get(int(task))) for task, value in maps.items()
         },
         waits={int(task): due for task, due in waits.items()},
-        signals={name: tuple(ids) for name, ids in (doc.get("signals") or {}).items()},
-        consumed={int(task): id for task, id in (doc.get("consumed") or {}).items()},
+        signals={name: tuple(ids) for name, ids in signals.items()},
+        consumed={int(task): id for task, id in consumed.items()},
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),
         accepted_at=doc["acceptedAt"],

@@ -100,7 +100,9 @@ def decide(
         pass  # ended; paused ones, too
     elif draft.fold.status is ExecutionStatus.RUNNING:
         begins = state.status is ExecutionStatus.PENDING
-        whole = begins or operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
+        whole = (
+            begins or operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
+        )
         _settle(draft, range(len(workflow.tasks)) if whole else ())
         held = draft.holding and Code.DEAD_LETTERED in draft.fold.codes
         if not (draft.fold.unsettled() or held):  # a task that lacks data is still PENDING

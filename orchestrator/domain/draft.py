@@ -126,6 +126,4 @@ class Draft:
 
     def needs(self) -> Needs:
         """What was missing so far."""
-        return Needs(
-            frozenset(self.missing), self.missing_input, frozenset(self.missing_signals)
-        )
+        return Needs(frozenset(self.missing), self.missing_input, frozenset(self.missing_signals))

@@ -143,7 +143,8 @@ class Facts:
 
     `tasks`: task id -> `{"output", "status", "error"}`, needed for COMPLETED and DEAD_LETTERED
     tasks only (the others have no output and are filled in). `execution`: `{"id", "tags", …}`;
-    `startedAt` is filled in. `signals`: id -> payload. `input_loaded` False: `input` is not the execution's input yet.
+    `startedAt` is filled in. `signals`: id -> payload, of signals that tasks take now.
+    `input_loaded` False: `input` is not the execution's input yet.
     """
 
     input: Json = None

@@ -2,8 +2,8 @@
 
 Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
 order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
-`signals`, `consumed`, `failure`, `output` and times. Everything else in that document (`workflow`, `version`, `input`,
-`tags`, …) is written at submission and never changes: see `engine/aggregate.py`.
+`signals`, `consumed`, `failure`, `output` and times. Everything else in that document (`workflow`,
+`version`, `input`, `tags`, …) is written at submission, never changed: see `engine/aggregate.py`.
 """
 
 from __future__ import annotations

@@ -87,12 +87,18 @@ TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.REQUEUE, _T.QUEUED): _T.QUEUED,
     (TaskOperation.WAIT, _T.PENDING): _T.WAITING,
     (TaskOperation.SKIP, _T.PENDING): _T.SKIPPED,
-    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait over, an empty map, a signal there before, a replay
+    (
+        TaskOperation.COMPLETE,
+        _T.PENDING,
+    ): _T.COMPLETED,  # a wait over, an empty map, a signal there before, a replay
     (TaskOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,
     (TaskOperation.COMPLETE, _T.WAITING): _T.COMPLETED,  # a wait whose time has come, a signal
     (TaskOperation.FAIL, _T.PENDING): _T.DEAD_LETTERED,  # its expression fails
     (TaskOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,
-    (TaskOperation.FAIL, _T.WAITING): _T.DEAD_LETTERED,  # a map with a failed item, a signal too late
+    (
+        TaskOperation.FAIL,
+        _T.WAITING,
+    ): _T.DEAD_LETTERED,  # a map with a failed item, a signal too late
     (TaskOperation.CANCEL, _T.PENDING): _T.CANCELLED,
     (TaskOperation.CANCEL, _T.QUEUED): _T.CANCELLED,
     (TaskOperation.CANCEL, _T.WAITING): _T.CANCELLED,

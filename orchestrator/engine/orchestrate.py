@@ -56,9 +56,7 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
         try:
             message = decode(incoming.body)
             if message.queue != ORCHESTRATION_QUEUE:
-                raise BadMessage(
-                    f"{message.type.value} does not belong to the orchestration queue"
-                )
+                raise BadMessage(f"{message.type.value} does not belong to the orchestration queue")
         except BadMessage as error:
             await deadletters.capture(
                 engine, incoming, queue=ORCHESTRATION_QUEUE, reason=error.reason

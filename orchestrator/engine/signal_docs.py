@@ -71,9 +71,7 @@ async def arrivals(
     if _looks(engine, aggregate, messages):
         found |= {doc.id: doc for doc in await _untaken(engine, partition)}
     return [
-        SignalArrived(
-            id=doc.body["key"], name=doc.body["name"], received_at=doc.body["receivedAt"]
-        )
+        SignalArrived(id=doc.body["key"], name=doc.body["name"], received_at=doc.body["receivedAt"])
         for doc in found.values()
         if not knows(aggregate.state, doc.body["key"])
     ]
@@ -106,7 +104,7 @@ async def _read(
 ) -> dict[str, Document]:
     if not keys:
         return {}
-    ids = [documents.signal_id(key) for key in dict.fromkeys(keys)]
+    ids = [documents.signal_id(key) for key in sorted(set(keys))]
     return await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
 
 
@@ -118,7 +116,7 @@ async def stored_payloads(
     found = await _read(engine, partition, keys)
     if len(found) < len(set(keys)):
         raise Unavailable("a signal is not visible yet")
-    return {doc.body["key"]: doc.body["payload"] for doc in found.values()}
+    return {key: found[documents.signal_id(key)].body["payload"] for key in sorted(set(keys))}
 
 
 async def payloads(
@@ -136,9 +134,7 @@ async def settle(engine: Engine, partition: tuple[str, str], keys: Collection[st
     await _mark(engine, partition, keys, {"status": TAKEN})
 
 
-async def put_away(
-    engine: Engine, partition: tuple[str, str], messages: Sequence[Message]
-) -> None:
+async def put_away(engine: Engine, partition: tuple[str, str], messages: Sequence[Message]) -> None:
     """Signals that came when the execution ended: nobody asks for them any more. They stay
     RECEIVED: if an operator takes the execution up again, its next check finds them."""
     await _mark(engine, partition, named(messages), {})
@@ -168,6 +164,4 @@ async def _mark_one(
     engine: Engine, partition: tuple[str, str], doc: Document, change: dict[str, Any]
 ) -> None:
     body = {key: value for key, value in doc.body.items() if key != "sweepAt"} | change
-    await patiently(
-        engine, engine.store.replace, EXECUTIONS, partition, body, if_match=doc.etag
-    )
+    await patiently(engine, engine.store.replace, EXECUTIONS, partition, body, if_match=doc.etag)

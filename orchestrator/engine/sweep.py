@@ -101,9 +101,7 @@ def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
     return last is not None and now - last < engine.tunables.silence_ms
 
 
-def _message(
-    engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = ""
-) -> OutMessage:
+def _message(engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = "") -> OutMessage:
     """A fresh message id each time: one used before would be dropped as a duplicate."""
     task = key or doc.get("task", "")
     message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))

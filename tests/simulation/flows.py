@@ -19,6 +19,15 @@ class Flow:
     input: dict[str, Any]
     comparable: bool
 
+    @property
+    def signals(self) -> dict[str, list[str]]:
+        """Signal name -> ids of the tasks that wait for it."""
+        found: dict[str, list[str]] = {}
+        for id, task in self.definition["tasks"].items():
+            if task["type"] == "signal":
+                found.setdefault(task["signal"], []).append(id)
+        return found
+
 
 def draw(rng: random.Random, name: str) -> Flow:
     """A workflow of 1 to 9 tasks; now and then a wide one."""
@@ -43,11 +52,13 @@ def draw(rng: random.Random, name: str) -> Flow:
         "a": rng.randint(0, 9),
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
     }
-    return Flow(name, definition, given, comparable=timeout is None)
+    # Which side wins against a time limit depends on when things happen.
+    limited = any("timeout" in task for task in tasks.values() if task["type"] == "signal")
+    return Flow(name, definition, given, comparable=timeout is None and not limited)
 
 
 def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
-    kind = rng.choice(("activity",) * 6 + ("map", "map", "wait", "transform"))
+    kind = rng.choice(("activity",) * 6 + ("map", "map", "wait", "transform", "signal"))
     task: dict[str, Any] = {"type": kind}
     if needs:
         task["needs"] = needs
@@ -62,6 +73,10 @@ def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
             task["until"] = "2020-01-01T00:00:00Z"
         else:
             task["duration"] = rng.choice(("0s", "1s", "20s", "90s"))
+    elif kind == "signal":
+        task["signal"] = rng.choice(("go", "go", "stop", "big"))
+        if rng.random() < 0.2:
+            task["timeout"] = rng.choice(("5s", "60s", "10m"))
     elif kind == "transform":
         task["output"] = {"n": rng.randint(0, 9), "of": _uses(rng, needs)}
     elif kind == "map":

@@ -114,6 +114,13 @@ class Profile:
             self.chance("operator", "cancel", 0.01, 0, 99),
         ]
 
+    def signals(self) -> list[Chance]:
+        """Every second or so; size: which execution, name and id."""
+        return [
+            self.chance("operator", "signal", 0.3, 0, 999),
+            self.chance("double", "again", 0.2, 0, 999),
+        ]
+
     def chaos(self) -> list[Chance]:
         """Twice a second or so; sizes by kind."""
         return [

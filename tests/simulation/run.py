@@ -16,6 +16,7 @@ from tests.simulation.judge import judge, recover_again
 from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
+from tests.simulation.signallers import signaller
 from tests.simulation.world import TENANT, Submission, World
 
 END_WITHIN_S = 3_600
@@ -122,6 +123,7 @@ async def _live(world: World, scenario: Scenario) -> None:
     world.start_workers()
     world.spawn(world.chaos)
     operating = world.spawn(operator, world)
+    world.spawn(signaller, world)
     clients = [world.spawn(world.submit, one) for one in world.submissions]
     await world.until(lambda: False, scenario.profile.fault_seconds)
     world.heal()

@@ -54,8 +54,8 @@ Raw = dict[str, Any]
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
     """One task: `run_when`, `when` (source), `items`, `until` (JSON), `type`, … as in TaskSpec. A
-    task with `items` is a map, one with `duration_ms` or `until` a wait, one with `signal` waits for
-    it."""
+    task with `items` is a map, one with `duration_ms` or `until` a wait, one with `signal` waits
+    for it."""
     return {"id": id, "needs": needs, **fields}
 
 

@@ -2,60 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from orchestrator.domain.errors import ConflictError, InvalidError, NotFoundError, TooLargeError
-from orchestrator.domain.topology import EXECUTIONS, INLINE_PAYLOAD_BYTES, ORCHESTRATION_QUEUE
+from orchestrator.domain.topology import INLINE_PAYLOAD_BYTES, ORCHESTRATION_QUEUE
 from orchestrator.engine import control, letters_act, letters_list, replay, signals
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
-from orchestrator.engine.views_signals import SignalResult, SignalView
-from orchestrator.ports import StoreError, Unavailable
 from tests.support.definitions import flow, task
-from tests.support.faults import FaultyStore, times, touching
-from tests.support.world import TENANT, World, quiesce
+from tests.support.signals import awaiting, listed, send, started, states, stored
+from tests.support.world import TENANT
 from tests.unit.engine.conftest import MakeWorld
 
-
-class NotThere(StoreError):
-    """As if the process had died."""
-
-
 DAY = 24 * 3600 * 1000
-
-
-def awaiting(name: str = "go", *needs: str, **more: Any) -> dict[str, Any]:
-    return {"type": "signal", "signal": name, "needs": list(needs), **more}
-
-
-async def send(
-    world: World, execution: str, name: str = "go", payload: Any = None, **more: Any
-) -> SignalResult:
-    return await signals.send(world.engine, TENANT, execution, name, payload, **more)
-
-
-async def listed(world: World, execution: str) -> list[SignalView]:
-    found, _ = await signals.page(world.engine, TENANT, execution, limit=1_000, after=None)
-    return found
-
-
-async def states(world: World, execution: str) -> dict[str, tuple[str, str | None]]:
-    return {one.id: (one.status.value, one.task) for one in await listed(world, execution)}
-
-
-async def started(world: World, *, settle: bool = True, **tasks: Any) -> str:
-    await world.publish(flow(**tasks))
-    id = (await world.start("flow")).id
-    if settle:
-        await world.settle()
-    return id
-
-
-async def stored(world: World, execution: str, id: str) -> dict[str, Any]:
-    return (await world.sqlite.read(EXECUTIONS, (TENANT, execution), id)).body
 
 
 async def test_signal_before_the_task_waits_is_kept_and_consumed(make: MakeWorld) -> None:
@@ -134,17 +95,6 @@ async def test_signal_with_the_same_id_again_is_the_same_and_another_payload_is_
     assert not (await send(world, id, payload={"a": 1}, id="x/ü #1")).created, "ended: the same"
 
 
-async def test_signal_in_a_race_with_its_timeout_counts_if_it_was_there(make: MakeWorld) -> None:
-    """Its message is lost; the timer finds the document."""
-    world = await make()
-    id = await started(world, s=awaiting(timeout="1h"), output="${tasks.s.output}")
-    await world.clock.advance(3_599_000)
-    await send(world, id, payload="in time")
-    world.transport.take(world.clock.now())  # lost
-    await world.run_until_quiet()
-    assert (await world.view(id)).output == "in time"
-
-
 async def test_signal_timeout_is_a_dead_letter_and_a_branch_can_escalate(make: MakeWorld) -> None:
     world = await make(noop=lambda call: call.input)
     id = await started(
@@ -194,98 +144,6 @@ async def test_signal_timeout_retried_waits_anew_and_skipped_is_approved(
     await world.verified(id)
 
 
-async def test_signal_whose_message_was_lost_is_found_by_the_sweeper(make: MakeWorld) -> None:
-    """Even while the execution has a far-off limit and nothing in flight."""
-    world = await make()
-    id = await started(world, s=awaiting(timeout="5d"))
-    await send(world, id, id="x")
-    assert len(world.transport.take(world.clock.now())) == 1
-    await world.clock.advance(69_000)
-    await world.sweep()
-    assert (await world.view(id)).status.value == "RUNNING"
-    await world.clock.advance(1_000)
-    report = await world.sweep()
-    assert report.signals == 1
-    assert (await world.view(id)).status.value == "COMPLETED"
-    assert "sweepAt" not in await stored(world, id, "signal:x")
-
-
-async def test_signal_crash_between_write_and_message(make: MakeWorld) -> None:
-    """The broker is down when it is stored: the outbox has the message."""
-    world = await make()
-    id = await started(world, s=awaiting())
-    world.transport.failing = True
-    assert (await send(world, id, id="x")).created
-    world.transport.failing = False
-    await world.settle()
-    assert (await world.view(id)).status.value == "RUNNING"
-    await world.clock.advance(60_000)
-    await world.sweep()
-    assert (await world.view(id)).status.value == "COMPLETED"
-
-
-@pytest.mark.parametrize("lost", ["before", "after"])
-async def test_signal_survives_a_store_that_does_not_answer(make: MakeWorld, lost: str) -> None:
-    """The write's answer is lost: asking again is not a second signal."""
-    world = await make(wrap_store=FaultyStore)
-    id = await started(world, s=awaiting(), t=awaiting())
-    store: Any = world.engine.store
-
-    def rule(name: str, args: tuple[Any, ...]) -> Any:
-        if name == "batch" and touching("signal", args[2]) and once:
-            once.pop()
-            return Unavailable("gone")
-        return None
-
-    once = [1]
-    setattr(store, lost, rule)
-    job = asyncio.create_task(send(world, id, payload=1, id="x"))
-    while not job.done():
-        await quiesce()
-        await world.clock.advance(1_000)
-    assert job.result().id == "x"
-    await world.settle()
-    assert await states(world, id) == {"x": ("CONSUMED", "s")}
-    assert (await world.statuses(id))["t"] == "WAITING"
-
-
-async def test_signal_mark_that_is_lost_changes_nothing(make: MakeWorld) -> None:
-    """A crash after the commit, before the document says TAKEN: it is asked for again, and known."""
-    world = await make(wrap_store=FaultyStore)
-    id = await started(world, s=awaiting(), t=awaiting())
-    faulty: Any = world.engine.store
-    faulty.before = times(1, lambda: NotThere("crash"), "replace")
-    await send(world, id, id="x")
-    await world.settle()
-    assert "sweepAt" in await stored(world, id, "signal:x")
-    before = (await world.view(id)).seq
-    await world.clock.advance(70_000)
-    await world.sweep()
-    assert (await world.view(id)).seq == before
-    assert (await stored(world, id, "signal:x"))["status"] == "TAKEN"
-
-
-async def test_signal_waits_over_a_restart_of_everything(make: MakeWorld) -> None:
-    world = await make(noop=lambda call: 1)
-    id = await started(world, s=awaiting(), a=task("noop", "s"))
-    await world.clock.advance(40 * DAY)
-    fresh = world.another("worker-2")
-    await signals.send(fresh, TENANT, id, "go", id="x")
-    await world.settle(fresh)
-    assert (await world.view(id)).status.value == "COMPLETED"
-
-
-async def test_signal_for_ever_is_a_reason_to_wait_not_a_fault(make: MakeWorld) -> None:
-    world = await make()
-    id = await started(world, s=awaiting())
-    before = (await world.view(id)).seq
-    for _ in range(10):
-        await world.clock.advance(3_600_000)
-        await world.sweep()
-    view = await world.view(id)
-    assert (view.status.value, view.seq, view.holding) == ("RUNNING", before, [])
-
-
 async def test_signal_to_a_paused_execution_is_kept_and_consumed_on_resume(
     make: MakeWorld,
 ) -> None:
@@ -324,39 +182,6 @@ async def test_signal_for_an_ended_execution_is_409_and_for_an_unknown_one_404(
             await call
     with pytest.raises(NotFoundError):
         await signals.send(world.engine, "other-tenant", id, "go")
-
-
-async def test_signal_that_came_as_the_execution_failed_is_found_when_it_is_taken_up_again(
-    make: MakeWorld,
-) -> None:
-    world = await make()
-    id = await started(world, s=awaiting(timeout="1h"), output="${tasks.s.output}")
-    await world.clock.advance(3_600_000)
-    due = world.transport.take(world.clock.now())
-    real = world.engine.store.query
-
-    async def blind(container: str, query: Any) -> Any:
-        return (
-            []
-            if ("type", "signal") in [(w.field, w.value) for w in query.where]
-            else await real(container, query)
-        )
-
-    await send(world, id, payload="just", id="x")
-    world.sqlite.query = blind  # type: ignore[method-assign]  # a replica that lags
-    await world.deliver(due)
-    world.sqlite.query = real  # type: ignore[method-assign]
-    await world.settle()
-    assert (await world.view(id)).status.value == "FAILED"
-    assert await states(world, id) == {"x": ("UNMATCHED", None)}
-    (letter,), _ = await letters_list.find(
-        world.engine, TENANT, LetterFilter(), limit=10, after=None
-    )
-    wish = Wish(action=Action.RETRY, by="eve")
-    await letters_act.act(world.engine, TENANT, letters_list.public_id(letter.body), wish)
-    await world.settle()
-    assert (await world.view(id)).output == "just"
-    await world.verified(id)
 
 
 async def test_signal_payload_against_the_schema_is_422_with_the_fields(make: MakeWorld) -> None:
@@ -475,7 +300,9 @@ async def test_signals_of_the_origin_are_not_taken_by_a_replay(make: MakeWorld) 
 async def test_signal_inside_a_map_is_refused_clearly(make: MakeWorld) -> None:
     world = await make()
     with pytest.raises(InvalidError) as caught:
-        await world.publish(flow(m={"type": "map", "items": [1], "do": awaiting_do()}))
+        await world.publish(
+            flow(m={"type": "map", "items": [1], "do": {"type": "signal", "signal": "go"}})
+        )
     assert "the task type signal inside a map is not supported yet" in str(caught.value.details)
 
 
@@ -485,7 +312,3 @@ async def test_signal_tasks_of_one_name_must_agree_on_the_schema(make: MakeWorld
         await world.publish(flow(a=awaiting(schema=True), b=awaiting(schema={"type": "object"})))
     (fault,) = caught.value.details
     assert (fault.code, fault.field) == ("SIGNAL_SCHEMA", "$.tasks.b.schema")
-
-
-def awaiting_do() -> dict[str, Any]:
-    return {"type": "signal", "signal": "go"}
