@@ -73,7 +73,6 @@ async def arrivals(
     return [
         SignalArrived(id=doc.body["key"], name=doc.body["name"], received_at=doc.body["receivedAt"])
         for doc in found.values()
-        if not knows(aggregate.state, doc.body["key"])
     ]
 
 

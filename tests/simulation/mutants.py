@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain import applying, join, starting
+from orchestrator.domain import applying, join, starting, working
 from orchestrator.engine import (
     claims,
     commit,
@@ -163,5 +163,19 @@ MUTANTS = (
         "_item_result",
         " and state.items[item] == Code.QUEUED",
         "",
+    ),
+    Mutant(
+        "signal that was taken is taken in again",
+        working,
+        "WorkingState.knows_signal",
+        "return buffered or id in self.consumed.values()",
+        "return buffered",
+    ),
+    Mutant(
+        "sweeper that forgets signals",
+        sweep,
+        "sweep",
+        "await _overdue(engine, signal_docs.TYPE, now)",
+        "[]",
     ),
 )
