@@ -20,6 +20,8 @@ def _w_awaited(event: ev.SignalAwaited, doc: _Doc) -> None:
     doc["name"] = event.name
     if event.due_at is not None:
         doc["dueAt"] = event.due_at
+    if event.deadline_at is not None:
+        doc["deadlineAt"] = event.deadline_at
 
 
 WRITE_SIGNALS: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
@@ -30,6 +32,10 @@ WRITE_SIGNALS: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
 READ_SIGNALS: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
     "signalReceived": lambda doc, at: ev.SignalReceived(at=at, id=doc["id"], name=doc["name"]),
     "signalAwaited": lambda doc, at: ev.SignalAwaited(
-        at=at, task=doc["task"], name=doc["name"], due_at=doc.get("dueAt")
+        at=at,
+        task=doc["task"],
+        name=doc["name"],
+        due_at=doc.get("dueAt"),
+        deadline_at=doc.get("deadlineAt"),
     ),
 }

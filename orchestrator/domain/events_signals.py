@@ -25,3 +25,4 @@ class SignalAwaited:
     task: int
     name: str
     due_at: int | None = None
+    deadline_at: int | None = None

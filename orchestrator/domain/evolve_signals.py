@@ -25,6 +25,7 @@ def _awaited(fold: WorkingState, event: ev.SignalAwaited) -> None:
     fold.move(event.task, Code.WAITING, _WAIT, TaskOperation.WAIT)
     if event.due_at is not None:
         fold.waits[event.task] = event.due_at
+    fold.set_deadline(event.task, event.deadline_at)
 
 
 def consume(fold: WorkingState, event: ev.TaskCompleted) -> None:

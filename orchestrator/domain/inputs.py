@@ -52,6 +52,16 @@ class SignalArrived:
     received_at: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A task's deadline has passed, and its document holds no result. `attempt`: how many attempts
+    it says have begun; `cause`: how the last one that ended failed."""
+
+    task: int
+    attempt: int = 0
+    cause: Failure | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
     """Recovery found no message and no lease for these dispatched tasks and (map task, item)s:
@@ -127,6 +137,7 @@ Input: TypeAlias = (
     | TaskResult
     | TimerDue
     | SignalArrived
+    | Overdue
     | Lost
     | Pause
     | Resume

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.deadlines import deadline_of
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.durations import format_duration
 from orchestrator.domain.failure import Failure, FailureType
@@ -67,7 +68,15 @@ def start_signal(draft: Draft, task: int, spec: TaskSpec) -> None:
     if serve(draft, task, spec.signal):
         return
     due_at = None if spec.wait_ms is None else draft.now + spec.wait_ms
-    draft.emit(ev.SignalAwaited(at=draft.now, task=task, name=spec.signal, due_at=due_at))
+    draft.emit(
+        ev.SignalAwaited(
+            at=draft.now,
+            task=task,
+            name=spec.signal,
+            due_at=due_at,
+            deadline_at=deadline_of(draft, task),
+        )
+    )
 
 
 def serve(draft: Draft, task: int, name: str) -> bool:

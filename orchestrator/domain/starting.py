@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.deadlines import deadline_of, deadlines_of, item_failure
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.evaluation import (
     Missing,
@@ -20,7 +21,7 @@ from orchestrator.domain.evaluation import (
     refused,
     source_of,
 )
-from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.failure import FailureType
 from orchestrator.domain.join import Verdict, judge
 from orchestrator.domain.signalling import start_signal
 from orchestrator.domain.status import Code
@@ -63,17 +64,11 @@ def advance_map(draft: Draft, task: int) -> None:
     if state.completed == state.count and not draft.stopped(task):
         draft.ready.add(task)
     elif not state.queued and (state.failed or state.cancelled or draft.stopped(task)):
-        if state.failure is None:
+        failure = item_failure(state)
+        if state.failure is None or failure is None:
             draft.cancel([task], draft.reason)
             return
-        cause = state.failure
-        failure = Failure(
-            type=FailureType.MAP_ITEM_FAILED,
-            message=f"item {cause.index} failed: {cause.failure.message}",
-            retryable=False,
-            causes=(cause.failure,),
-        )
-        draft.fail(task, failure, index=cause.index)
+        draft.fail(task, failure, index=state.failure.index)
 
 
 def dispatch(draft: Draft, maps: set[int]) -> None:
@@ -81,7 +76,10 @@ def dispatch(draft: Draft, maps: set[int]) -> None:
     of `maps`, each up to its `maxConcurrency`."""
     ready = sorted(t for t in draft.ready if draft.fold.codes[t] in (Code.PENDING, Code.WAITING))
     if ready:
-        draft.emit(ev.TasksQueued(at=draft.now, tasks=tuple(ready)))
+        # A map's deadline counts from its start, not from its gathering.
+        begun = [task for task in ready if draft.fold.codes[task] == Code.PENDING]
+        deadlines = deadlines_of(draft, begun)
+        draft.emit(ev.TasksQueued(at=draft.now, tasks=tuple(ready), deadlines=deadlines))
     for task in sorted(maps):
         if draft.fold.codes[task] != Code.WAITING or draft.stopped(task):
             continue
@@ -144,7 +142,8 @@ def _start_wait(draft: Draft, task: int, spec: TaskSpec) -> None:
     if due_at <= draft.now:
         draft.complete(task, None)
     else:
-        draft.emit(ev.TaskWaiting(at=draft.now, task=task, due_at=due_at))
+        deadline = deadline_of(draft, task)
+        draft.emit(ev.TaskWaiting(at=draft.now, task=task, due_at=due_at, deadline_at=deadline))
 
 
 def _until(draft: Draft, task: int, spec: TaskSpec) -> int:
@@ -199,7 +198,8 @@ def _start_map(draft: Draft, task: int, spec: TaskSpec) -> None:
         draft.complete(task, [])
         return
     json_text(value, FailureType.MAP_ITEMS_INVALID, field, source)
-    draft.emit(ev.MapStarted(at=draft.now, task=task, count=len(value)))
+    deadline = deadline_of(draft, task)
+    draft.emit(ev.MapStarted(at=draft.now, task=task, count=len(value), deadline_at=deadline))
     draft.items[task] = value
     draft.maps.add(task)
 

@@ -19,7 +19,7 @@ TYPES: Final = frozenset({"workflow", "publish", "durable"})
 """Task types, anywhere."""
 DO_TYPES: Final = frozenset({"wait", "signal"})
 """Task types inside the `do` of a map."""
-FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
+FIELDS: Final = frozenset({"compensate"})
 """Fields of a task or a `do`."""
 
 

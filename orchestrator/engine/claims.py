@@ -17,6 +17,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
 from orchestrator.domain.retry import is_retryable, next_delay
@@ -77,6 +78,11 @@ class Claim:
         return self.doc["attempt"]
 
     @property
+    def deadline_at(self) -> int | None:
+        """When the task fails if it has not ended. A map's is not its items'."""
+        return None if self.item is not None else self.aggregate.state.deadlines.get(self.position)
+
+    @property
     def gathers(self) -> bool:
         """Whether this is a map whose items are done and want to be put together."""
         return self.spec.type is TaskType.MAP
@@ -86,11 +92,13 @@ class Claim:
 class Refusal:
     """Why a message needs no work now. `again_ms`: look again after that, the store may lag behind
     or the broker's clock may be ahead of ours; None: never, the message is settled. `over`: the
-    execution has settled this task without its worker."""
+    execution has settled this task without its worker. `unheard`: the task has a result that came
+    before its dispatch; the orchestrator had no use for it then."""
 
     reason: str
     again_ms: int | None = None
     over: bool = False
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,10 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
-            return Refusal("finished")
+            since = dispatched_at(aggregate.workflow, aggregate.state, position)
+            return Refusal("finished", unheard=doc["endedAt"] <= since)
+    if not giving_back and aggregate.state.deadlines.get(position, now + 1) <= now:
+        return Refusal("pastDeadline")  # the orchestrator fails it: its timer is due
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
             return Refusal("leased")
@@ -164,7 +175,7 @@ async def _take(
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-    body = _new(partition, message) if doc is None else _without_lease(doc)
+    body = _new(partition, message) if doc is None else without_lease(doc)
     body["attempt"] += 1
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
@@ -255,7 +266,7 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
 
 
 def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
-    return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
+    return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
 def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
@@ -280,7 +291,8 @@ def counted(doc: dict[str, Any]) -> int:
     return doc["attempt"] - doc.get("granted", 0)
 
 
-def _without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+def without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a task document that nobody holds and nothing is due for."""
     dropped = ("lease", "sweepAt", "dueAt", "endedAt")
     return {key: value for key, value in doc.items() if key not in dropped}
 
@@ -301,7 +313,7 @@ def _take_over(
     left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None
-    final = _without_lease(doc) | {
+    final = without_lease(doc) | {
         "status": TaskStatus.DEAD_LETTERED.value,
         "endedAt": now,
         "failure": failure.to_doc(),

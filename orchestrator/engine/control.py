@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.domain.decide import Decision
-from orchestrator.domain.errors import ConflictError, InvalidError, UnavailableError
+from orchestrator.domain.errors import ConflictError, InvalidError
 from orchestrator.domain.inputs import Cancel, Input, Pause, Resume
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
-from orchestrator.engine import audit, facts, inspect, relay
+from orchestrator.engine import audit, competing, facts, inspect, relay
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.commit import Outdated, commit
+from orchestrator.engine.commit import commit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.orchestrate import decide_with_facts
 from orchestrator.engine.views import ExecutionView
@@ -73,11 +73,12 @@ async def act(
     reason is too long), `UnavailableError` (too many commits in between)."""
     if len(reason) > MAX_REASON_CHARS:
         raise InvalidError(f"the reason may have {MAX_REASON_CHARS} characters", code="REASON")
-    for attempt in range(engine.tunables.commit_attempts):
+
+    async def once(fresh: bool) -> None:
         aggregate = await inspect.aggregate(engine, tenant, execution)
         status = aggregate.state.status
         if status in action.done:
-            return await inspect.execution(engine, tenant, execution)
+            return
         if status in action.refused:
             raise ConflictError(
                 f"the execution is {status.value}; there is nothing left to {action.name}",
@@ -85,21 +86,15 @@ async def act(
             )
         now = engine.clock.now()
         decision = await _decide(engine, aggregate, action, by, reason, now)
-        try:
-            _, sends = await commit(engine, aggregate, decision, now=now)
-        except Outdated:
-            engine.metrics.count("weft_commit_conflicts_total")
-            engine.aggregates.drop(aggregate.partition)
-            if attempt > 2:
-                await engine.clock.sleep(attempt)
-            continue
+        _, sends = await commit(engine, aggregate, decision, now=now)
         await relay.send_now(engine, sends)
         engine.metrics.count("weft_operator_actions_total", action.name)
         await audit.record(
             engine, tenant, action=action.name, execution=execution, by=by, reason=reason
         )
-        return await inspect.execution(engine, tenant, execution)
-    raise UnavailableError("the execution changes too fast; send the same request again")
+
+    await competing.operate(engine, (tenant, execution), once)
+    return await inspect.execution(engine, tenant, execution)
 
 
 async def _decide(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.effects import Outgoing
-from orchestrator.domain.errors import ConflictError, InvalidError, UnavailableError
+from orchestrator.domain.errors import ConflictError, InvalidError
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.reopening import REOPENABLE
@@ -24,6 +24,7 @@ from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import OnFailure
 from orchestrator.engine import (
     audit,
+    competing,
     documents,
     facts,
     inspect,
@@ -63,38 +64,36 @@ async def act(engine: Engine, tenant: str, id: str, wish: Wish) -> DeadLetterVie
     Raises `NotFoundError`, `ConflictError` (resolved otherwise, or it makes no sense in this
     state), `InvalidError` (reason or edited input), `UnavailableError`."""
     check_reason(wish.reason)
-    for attempt in range(engine.tunables.commit_attempts):
-        letter = await letters_list.read(engine, tenant, id)
-        if letter.body["status"] != LetterStatus.OPEN.value:
-            if letter.body.get("wish") != wish.digest:
-                raise _resolved(letter.body)
-            return await letters_list.view(engine, letter.body)
+    letter = await letters_list.read(engine, tenant, id)
+
+    async def once(fresh: bool) -> None:
+        found = await letters_list.read(engine, tenant, id) if fresh else letter
+        if found.body["status"] != LetterStatus.OPEN.value:
+            return await _known(engine, found.body, wish)
         try:
-            await resolve(engine, [letter], wish)
-        except Outdated:
-            await outdated(engine, letter, attempt)
-            continue
-        return await letters_list.show(engine, tenant, id)
-    raise too_fast()
+            await resolve(engine, [found], wish)
+        except ConflictError:
+            # Between the letter and its task was read, the same wish may have come true.
+            found = await letters_list.read(engine, tenant, id)
+            if found.body["status"] == LetterStatus.OPEN.value:
+                raise
+            await _known(engine, found.body, wish)
+
+    await competing.operate(engine, (tenant, letter.body["executionId"]), once)
+    return await letters_list.show(engine, tenant, id)
+
+
+async def _known(engine: Engine, letter: dict[str, Any], wish: Wish) -> None:
+    """The letter is resolved: a success if it was by this wish. Raises `ConflictError`."""
+    if letter.get("wish") != wish.digest:
+        raise _resolved(letter)
+    await audit_letter(engine, letter)  # whoever did it may have died before that
 
 
 def check_reason(reason: str) -> None:
     """Raises `InvalidError` for one that is too long."""
     if len(reason) > MAX_REASON_CHARS:
         raise InvalidError(f"the reason may have {MAX_REASON_CHARS} characters", code="REASON")
-
-
-async def outdated(engine: Engine, letter: Document, attempt: int) -> None:
-    """Somebody was faster: forget what is remembered, and wait a little after many times."""
-    engine.metrics.count("weft_commit_conflicts_total")
-    engine.aggregates.drop((letter.body["tenantId"], letter.body["executionId"]))
-    if attempt > 2:
-        await engine.clock.sleep(attempt)
-
-
-def too_fast() -> UnavailableError:
-    """Too many commits came in between."""
-    return UnavailableError("the execution changes too fast; send the same request again")
 
 
 async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list[Document]:
@@ -118,16 +117,23 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
             done = await _change(engine, aggregate, found, wish, now)
     engine.metrics.count("weft_operator_actions_total", f"deadletter.{wish.action.value}")
     for letter in done:
-        await audit.record(
-            engine,
-            partition[0],
-            action=f"deadletter.{wish.action.value}",
-            execution=partition[1],
-            task=letters_list.public_id(letter.body),
-            by=wish.by,
-            reason=wish.reason,
-        )
+        await audit_letter(engine, letters_wish.marked(letter, wish, now).body)
     return done
+
+
+async def audit_letter(engine: Engine, letter: dict[str, Any]) -> None:
+    """The one record of how a letter was resolved, if there is none yet."""
+    done, id = letter["resolved"], letters_list.public_id(letter)
+    await audit.record(
+        engine,
+        letter["tenantId"],
+        action=f"deadletter.{done['action']}",
+        execution=letter["executionId"],
+        task=id,
+        by=done["by"],
+        reason=done["reason"],
+        id=f"deadletter:{id}",
+    )
 
 
 def _changes_nothing(aggregate: Aggregate, found: Sequence[Document], wish: Wish) -> bool:

@@ -14,7 +14,7 @@ from orchestrator.domain.errors import ConflictError, NotFoundError, WeftError
 from orchestrator.domain.inputs import Retry
 from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.engine import audit, inspect, letters_act, letters_list, relay
+from orchestrator.engine import audit, competing, inspect, letters_act, letters_list, relay
 from orchestrator.engine.commit import Outdated, commit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import LetterStatus
@@ -66,35 +66,50 @@ async def _some(
     """A few of one execution: how many were done, and which were refused."""
     left, done = letters, 0
     refused: list[BulkRefusal] = []
-    for attempt in range(engine.tunables.commit_attempts):
-        try:
+
+    async def once(fresh: bool) -> None:
+        nonlocal left, done
+        if fresh:
+            left, mine = await _still_open(engine, tenant, left, wish)
+            done += mine
+        while left:
             finished = {one.id for one in await letters_act.resolve(engine, left, wish)}
-        except Outdated:
-            await letters_act.outdated(engine, left[0], attempt)
-        except (ConflictError, NotFoundError) as error:
-            if len(left) == 1:
-                return done, [*refused, _refusal(left[0], error)]
-            # One of them may be to blame for all: each by itself.
-            for one in left:
-                count, faults = await _some(engine, tenant, [one], wish)
-                done += count
-                refused += faults
-            return done, refused
-        else:
             done += len(finished)
-            left = [one for one in left if one.id not in finished]
-        left = await _still_open(engine, tenant, left)
-        if not left:
-            return done, refused
-    return done, [*refused, *(_refusal(one, letters_act.too_fast()) for one in left)]
+            rest = [one for one in left if one.id not in finished]
+            left, _ = await _still_open(engine, tenant, rest, wish)
+
+    try:
+        await competing.compete(engine, (tenant, letters[0].body["executionId"]), once)
+    except Outdated:
+        refused += [_refusal(one, competing.too_fast()) for one in left]
+    except (ConflictError, NotFoundError) as error:
+        if len(left) == 1:
+            return done, [_refusal(left[0], error)]
+        # One of them may be to blame for all: each by itself.
+        for one in left:
+            count, faults = await _some(engine, tenant, [one], wish)
+            done += count
+            refused += faults
+    return done, refused
 
 
-async def _still_open(engine: Engine, tenant: str, letters: list[Document]) -> list[Document]:
-    """Those that nobody has resolved meanwhile, as they are stored now."""
+async def _still_open(
+    engine: Engine, tenant: str, letters: list[Document], wish: Wish
+) -> tuple[list[Document], int]:
+    """Those that nobody has resolved meanwhile, as they are stored now; and how many `wish` itself
+    has: a batch whose answer was lost."""
     fresh = [
         await letters_list.read(engine, tenant, letters_list.public_id(one.body)) for one in letters
     ]
-    return [one for one in fresh if one.body["status"] == LetterStatus.OPEN.value]
+    resolved = [one for one in fresh if one.body["status"] != LetterStatus.OPEN.value]
+    mine = [
+        one
+        for one in resolved
+        if one.body.get("wish") == wish.digest and one.body["resolved"]["by"] == wish.by
+    ]
+    for one in mine:
+        await letters_act.audit_letter(engine, one.body)
+    return [one for one in fresh if one not in resolved], len(mine)
 
 
 def _refusal(letter: Document, error: WeftError) -> BulkRefusal:
@@ -125,7 +140,8 @@ async def retry_execution(
 
 async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: str) -> None:
     """Nothing is dead: take up what was cancelled when its time was over."""
-    for attempt in range(engine.tunables.commit_attempts):
+
+    async def once(fresh: bool) -> None:
         aggregate = await inspect.aggregate(engine, tenant, execution)
         if aggregate.state.status is not ExecutionStatus.FAILED:
             return
@@ -138,17 +154,11 @@ async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: 
                 "replay it instead",
                 code="NOTHING_TO_RETRY",
             )
-        try:
-            _, sends = await commit(engine, aggregate, decision, now=now)
-        except Outdated:
-            engine.aggregates.drop(aggregate.partition)
-            if attempt > 2:
-                await engine.clock.sleep(attempt)
-            continue
+        _, sends = await commit(engine, aggregate, decision, now=now)
         await relay.send_now(engine, sends)
         engine.metrics.count("weft_operator_actions_total", "retry")
         await audit.record(
             engine, tenant, action="retry", execution=execution, by=by, reason=reason
         )
-        return
-    raise letters_act.too_fast()
+
+    await competing.operate(engine, (tenant, execution), once)

@@ -18,10 +18,10 @@ from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.status import TERMINAL_EXECUTION
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import deadletters, facts, handback, relay, signal_docs
+from orchestrator.engine import competing, deadletters, facts, handback, relay, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -32,7 +32,6 @@ from orchestrator.ports import Throttled, TransportError, Unavailable
 log = logging.getLogger(__name__)
 
 GROUPS_AT_ONCE = 16
-CONFLICT_WAIT_MS = 2
 
 _Partition = tuple[str, str]
 
@@ -128,8 +127,8 @@ async def advance(
 ) -> None:
     """Load, decide, commit; again after a conflict. Raises `Outdated` after too many conflicts,
     and what the store raises once `patiently` gave up."""
-    fresh = False
-    for attempt in range(engine.tunables.commit_attempts):
+
+    async def once(fresh: bool) -> None:
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
             engine.metrics.count("weft_unknown_executions_total")
@@ -143,37 +142,28 @@ async def advance(
             )
             return
         if aggregate.state.status in TERMINAL_EXECUTION:
-            if signal_docs.named(messages):
-                if not aggregate.fresh:
-                    fresh = True  # it may have been taken up again: a signal must not be lost
-                    continue
-                await signal_docs.put_away(engine, partition, messages)
+            if aggregate.state.status is ExecutionStatus.FAILED and not aggregate.fresh:
+                await once(True)  # an operator may have reopened it since
+                return
+            await signal_docs.put_away(engine, partition, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
         decision = await _decide(engine, aggregate, messages, now)
         if not decision.events:
             if not aggregate.fresh:
-                fresh = True  # a remembered state may be old: believe only what is stored
-                continue
+                await once(True)  # a remembered state may be old: believe only what is stored
+                return
             await _nothing_to_do(engine, aggregate, messages, incoming, now)
             return
-        try:
-            done, sends = await commit(engine, aggregate, decision, now=now)
-        except Outdated:
-            engine.metrics.count("weft_commit_conflicts_total")
-            engine.aggregates.drop(partition)
-            fresh = True
-            if attempt > 2:
-                await engine.clock.sleep(CONFLICT_WAIT_MS * attempt)
-            continue
+        done, sends = await commit(engine, aggregate, decision, now=now)
         _count(engine, decision)
         await relay.send_now(engine, sends)
         await _hand_back_unseen(engine, done, messages, incoming)
         if not aggregate.state.waits.keys() - done.state.waits.keys():
             await _early_timer(engine, done, messages, incoming, now)
-        return
-    raise Outdated(f"{engine.tunables.commit_attempts} conflicts in a row")
+
+    await competing.compete(engine, partition, once)
 
 
 async def _decide(

@@ -80,10 +80,10 @@ def _looks(engine: Engine, aggregate: Aggregate, messages: Sequence[Message]) ->
     kinds = {message.type for message in messages}
     if MessageType.CHECK in kinds:
         return True
-    now, tasks = engine.clock.now(), aggregate.workflow.tasks
+    now, tasks, state = engine.clock.now(), aggregate.workflow.tasks, aggregate.state
     return MessageType.TIMER_DUE in kinds and any(
         due_at <= now and tasks[task].type is TaskType.SIGNAL
-        for task, due_at in aggregate.state.waits.items()
+        for task, due_at in (*state.waits.items(), *state.deadlines.items())
     )
 
 

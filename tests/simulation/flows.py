@@ -40,7 +40,7 @@ def draw(rng: random.Random, name: str) -> Flow:
         tasks[f"t{position}"] = _task(rng, needs, gentle)
     timeout = None if rng.random() < 0.9 else rng.choice(("15s", "60s"))
     definition: dict[str, Any] = {"name": name, "tasks": tasks}
-    definition["onFailure"] = rng.choice(("continue", "continue", "failFast"))
+    definition["onFailure"] = rng.choice(("continue", "continue", "failFast", "failFast", "hold"))
     if timeout is not None:
         definition["timeout"] = timeout
     if rng.random() < 0.7:
@@ -52,13 +52,44 @@ def draw(rng: random.Random, name: str) -> Flow:
         "a": rng.randint(0, 9),
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
     }
-    # Which side wins against a time limit depends on when things happen.
-    limited = any("timeout" in task for task in tasks.values() if task["type"] == "signal")
-    return Flow(name, definition, given, comparable=timeout is None and not limited)
+    late = _deadlines(definition)
+    limited = _signals(definition)
+    return Flow(name, definition, given, comparable=timeout is None and not (late or limited))
+
+
+def _signals(definition: dict[str, Any]) -> bool:
+    """Let some tasks of one workflow in three wait for signals; whether any of them has a limit:
+    which side wins against that depends on when things happen."""
+    rng = random.Random(f"signals {definition}")
+    if rng.random() > 0.33:
+        return False
+    common = ("needs", "runWhen", "when", "continueOnError", "deadline")
+    limited = False
+    for id, task in definition["tasks"].items():
+        if task["type"] in ("wait", "transform") or rng.random() < 0.2:
+            wait = {"type": "signal", "signal": rng.choice(("go", "go", "stop", "big"))}
+            if rng.random() < 0.2:
+                wait["timeout"] = rng.choice(("5s", "60s", "10m"))
+                limited = True
+            kept = {name: task[name] for name in common if name in task}
+            definition["tasks"][id] = wait | kept
+    return limited
+
+
+def _deadlines(definition: dict[str, Any]) -> bool:
+    """Give some tasks of one workflow in eight a deadline. Drawn from the definition, so that the
+    rest of a seed stays what it was."""
+    rng = random.Random(f"deadlines {definition}")
+    if rng.random() > 0.125:
+        return False
+    some = [task for task in definition["tasks"].values() if rng.random() < 0.5]
+    for task in some:
+        task["deadline"] = rng.choice(("1s", "5s", "30s", "2m", "10m"))
+    return bool(some)
 
 
 def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
-    kind = rng.choice(("activity",) * 6 + ("map", "map", "wait", "transform", "signal"))
+    kind = rng.choice(("activity",) * 6 + ("map", "map", "wait", "transform"))
     task: dict[str, Any] = {"type": kind}
     if needs:
         task["needs"] = needs
@@ -73,10 +104,6 @@ def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
             task["until"] = "2020-01-01T00:00:00Z"
         else:
             task["duration"] = rng.choice(("0s", "1s", "20s", "90s"))
-    elif kind == "signal":
-        task["signal"] = rng.choice(("go", "go", "stop", "big"))
-        if rng.random() < 0.2:
-            task["timeout"] = rng.choice(("5s", "60s", "10m"))
     elif kind == "transform":
         task["output"] = {"n": rng.randint(0, 9), "of": _uses(rng, needs)}
     elif kind == "map":

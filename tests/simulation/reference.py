@@ -12,6 +12,7 @@ from tests.simulation.faults import FaultPlan
 from tests.simulation.flows import Flow
 from tests.simulation.loop import SimLoop
 from tests.simulation.profile import CALM
+from tests.simulation.redrive import finish_held
 from tests.simulation.signallers import signaller
 from tests.simulation.watch import ENDED
 from tests.simulation.world import TENANT, Submission, World
@@ -27,6 +28,7 @@ class Expected:
     """The fault-free outcome. `whole`: every task's, else only the execution's status."""
 
     outcome: Any
+    without_items: Any
     whole: bool
     attempts: dict[str, int]
 
@@ -63,6 +65,7 @@ class Reference:
         whole = not (doc["status"] == "FAILED" and fails_fast)
         return Expected(
             world.outcome(submission.execution, whole=whole),
+            world.outcome(submission.execution, whole=whole, items=False),
             whole,
             attempts_of(world, submission.execution),
         )
@@ -72,4 +75,5 @@ class Reference:
         world.start_workers()
         world.spawn(signaller, world)
         await world.submit(world.submissions[0])
+        world.spawn(finish_held, world)
         assert await world.until(lambda: not world.open(), 24 * 3_600), world.problems

@@ -216,8 +216,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
     assert fields == {
         "$.tasks.charge.compensate",
-        "$.tasks.charge.deadline",
-        "$.tasks.charge.heartbeatTimeout",
         "$.tasks.ship.type",
         "$.tasks.tell.type",
         "$.tasks.old.type",
@@ -226,8 +224,7 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
         """
         a: {type: map, items: [], do: {type: signal, signal: x}}
         b: {type: map, items: [], do: {type: wait, duration: 1s}}
-        c: {type: map, items: [], do: {type: transform, output: 1, heartbeatTimeout: 1s}}
-        d: {type: transform, output: 1, deadline: null}
+        c: {type: transform, output: 1, compensate: null}
         """
     )
     found = unsupported(check(raw))
@@ -235,6 +232,26 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     assert {item.field for item in found} == {
         "$.tasks.a.do.type",
         "$.tasks.b.do.type",
-        "$.tasks.c.do.heartbeatTimeout",
     }
     assert unsupported(check(tasks("{a: {type: transform, output: 1}}"))) == []
+
+
+def test_deadlines_and_heartbeats_are_compiled() -> None:
+    raw = tasks(
+        """
+        a: {type: activity, activity: orders.tidy, timeout: 1m, heartbeatTimeout: 10s, deadline: 1h}
+        m:
+          type: map
+          items: []
+          deadline: 2h
+          do: {type: activity, activity: orders.tidy, heartbeatTimeout: 5s}
+        w: {type: wait, duration: 1s, deadline: 3h}
+        t: {type: transform, output: 1}
+        """
+    )
+    a, m, w, t = compiled(raw).tasks
+    assert (a.heartbeat_timeout_ms, a.deadline_ms) == (10_000, 3_600_000)
+    assert m.do is not None
+    assert (m.deadline_ms, m.do.deadline_ms, m.do.heartbeat_timeout_ms) == (7_200_000, None, 5_000)
+    assert (w.deadline_ms, t.deadline_ms, t.heartbeat_timeout_ms) == (10_800_000, None, None)
+    assert unsupported(check(raw)) == []

@@ -30,7 +30,6 @@ tasks:
       body: {amount: "${tasks.validate.output.total}"}
       successCodes: [201, "400-404", "409"]
     retry: {maxAttempts: 6, retryable: [Http], nonRetryable: [HttpClientError]}
-    heartbeatTimeout: 10s
     deadline: PT1H
     compensate:
       type: http
@@ -58,6 +57,7 @@ tasks:
   tidy:
     type: activity
     activity: orders.tidy
+    heartbeatTimeout: 10s
     needs: [ship]
     runWhen: allDone
     continueOnError: true
