@@ -29,11 +29,13 @@ from orchestrator.domain.faults import translate
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.references import WORK_SITES
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.support import TYPES as LATER_TYPES
 from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
     Jitter,
+    NotifySpec,
     OnFailure,
     RetryPolicy,
     RunWhen,
@@ -68,6 +70,16 @@ def compile_workflow(validated: Validated) -> Workflow:
         output=None if definition.output is None else Template.compile(definition.output),
         input_schema=definition.input,
         signals=signal_tasks(tasks),
+        notify=tuple(
+            NotifySpec(
+                on=frozenset(ExecutionStatus(status.upper()) for status in one.on),
+                url=one.webhook.url,
+                secret=one.webhook.secret,
+                include_output=one.include_output,
+                retry=compiler.default_retry,
+            )
+            for one in definition.notify or ()
+        ),
     )
 
 
@@ -127,7 +139,7 @@ class _Compiler:
     def __init__(self, defaults: Defaults, index: Mapping[str, int]) -> None:
         self._defaults = defaults
         self._index = index
-        self._default_retry = retry_policy(defaults.retry)
+        self.default_retry = retry_policy(defaults.retry)
 
     def task(self, task_id: str, task: Task, raw: Mapping[str, Json]) -> TaskSpec:
         """One task. A map's own `timeout` and `retry` are what its `do` falls back to."""
@@ -160,7 +172,7 @@ class _Compiler:
             fallback = self._defaults.timeout or platform.DEFAULT_TIMEOUT_MS
         timeout = None if isinstance(task, WaitDo) else task.timeout
         own_retry = None if isinstance(task, WaitDo | SignalDo) else task.retry
-        retry = self._default_retry
+        retry = self.default_retry
         if outer is not None:
             timeout = timeout or outer.timeout
         if own_retry is not None or (outer is not None and outer.retry is not None):

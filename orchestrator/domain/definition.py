@@ -12,6 +12,7 @@ from pydantic import Field
 
 from orchestrator.domain.defaults import MAX_ATTEMPTS
 from orchestrator.domain.definition_http import HttpRequest
+from orchestrator.domain.definition_notify import MAX_NOTIFICATIONS, Notification
 from orchestrator.domain.definition_types import (
     TASK_ID_PATTERN,
     ActivityName,
@@ -238,6 +239,8 @@ class Definition(Model):
     timeout: Duration | None = None
     """Of the whole execution."""
     on_failure: Literal["failFast", "continue", "hold"] = "failFast"
+    notify: Annotated[list[Notification], Field(max_length=MAX_NOTIFICATIONS)] | None = None
+    """Who is told when an execution has ended."""
     tags: dict[str, str] | None = None
     """Labels of the workflow, for people."""
     tasks: Annotated[

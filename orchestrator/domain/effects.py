@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain import events as ev
+from orchestrator.domain import notifying
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
@@ -49,6 +50,12 @@ def messages_for(
         failing = failing or isinstance(event, ev.FailureNoted)
     if events and _still_overdue(state, events[-1].at):
         out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution)))
+    out += [
+        Outgoing(
+            Message(MessageType.NOTIFY, tenant, execution, notifying.key_of(state.seq, number))
+        )
+        for number in notifying.due(workflow, events, state)
+    ]
     if failing and workflow.on_failure is OnFailure.FAIL_FAST:
         out += [
             Outgoing(_run(workflow, tenant, execution, task, item))

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.domain.expressions import Expression, Template
+from orchestrator.domain.status import ExecutionStatus
 
 
 class TaskType(StrEnum):
@@ -114,6 +115,17 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySpec:
+    """A webhook that is told of an end."""
+
+    on: frozenset[ExecutionStatus]
+    url: str
+    secret: str | None = None  # name of the secret that signs
+    include_output: bool = False
+    retry: RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
     """One version of a workflow."""
 
@@ -127,3 +139,4 @@ class Workflow:
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Signal name -> positions of the tasks that wait for it."""
+    notify: tuple[NotifySpec, ...] = ()

@@ -32,7 +32,7 @@ from orchestrator.domain.topology import (
     MAX_ERROR_BYTES,
 )
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, letters, outbox, signal_docs
+from orchestrator.engine import claimcheck, documents, letters, notify_docs, outbox, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -99,6 +99,7 @@ async def commit(
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
     operations += taken.operations
+    operations += [Create(doc) for doc in notify_docs.of_commit(aggregate, events, state, now)]
     operations += beside
     room = MAX_BATCH_OPERATIONS - len(operations)
     if len(side) <= room and sum(map(_weight, side)) <= SIDE_BYTES_IN_COMMIT:

@@ -10,6 +10,7 @@ All live in container `executions`, in the logical partition (tenantId, executio
     items:{task}:{chunk}  items       orchestrator, before MapStarted   500 evaluated items
     map:{task}:{chunk}    map         orchestrator                  item statuses, see `chunk_items`
     dead:{task}[:{item}]:{attempt}  deadletter  with the failure        see `letters`
+    notify:{seq}.{n}      notification  with the end, then its sender  see `notify_docs`
     signal:{key}          signal      API, with its message         see `signal_docs`
 
 `sweepAt` (epoch ms) is the one field the sweeper looks for: on an execution "look after me if
@@ -81,6 +82,11 @@ def dead_id(task: str, item: int | None, attempt: str) -> str:
 def signal_id(key: str) -> str:
     """Id of a signal; `key` stands for its id, see `signalling.key_of`."""
     return f"signal:{key}"
+
+
+def notification_id(key: str) -> str:
+    """Id of a notification, see `notifying.key_of`."""
+    return f"notify:{key}"
 
 
 def items_id(task: str, chunk: int) -> str:

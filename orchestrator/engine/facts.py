@@ -60,7 +60,7 @@ async def inputs_of(
                 check = True
             case MessageType.SIGNAL_RECEIVED:
                 pass  # read below, all at once
-            case MessageType.RUN_TASK:
+            case MessageType.RUN_TASK | MessageType.NOTIFY:
                 pass  # not ours: it came to the wrong queue
     if check:
         inputs += [Start(), TimerDue()]

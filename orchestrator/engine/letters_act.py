@@ -30,6 +30,7 @@ from orchestrator.engine import (
     inspect,
     letters_edit,
     letters_list,
+    letters_notify,
     letters_wish,
     outbox,
     relay,
@@ -106,6 +107,9 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
     if messages:
         await _messages(engine, partition, messages, wish, now)
         done = messages
+    elif notifications := [one for one in found if one.body["kind"] == letters_notify.KIND]:
+        await letters_notify.act(engine, partition, notifications, wish, now)
+        done = notifications
     else:
         aggregate = await inspect.aggregate(engine, *partition)
         if _changes_nothing(aggregate, found, wish):

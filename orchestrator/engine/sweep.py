@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import outbox, relay, signal_docs
+from orchestrator.engine import notify_docs, outbox, relay, signal_docs
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
@@ -40,6 +40,7 @@ async def sweep(engine: Engine) -> SweepReport:
     outboxes = 0
     tasks: list[OutMessage] = []
     signals: list[OutMessage] = []
+    notifications: list[OutMessage] = []
     executions: list[OutMessage] = []
     swept: list[tuple[object, ...]] = []
     for doc in await _overdue(engine, "outbox", now):
@@ -52,15 +53,20 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now):
             signals.append(_message(engine, doc, MessageType.SIGNAL_RECEIVED, doc["key"]))
             swept.append(_key(doc))
+    for doc in await _overdue(engine, notify_docs.TYPE, now):
+        if not _recently(engine, doc, now):
+            notifications.append(_message(engine, doc, MessageType.NOTIFY, doc["key"]))
+            swept.append(_key(doc))
     for doc in await _overdue(engine, "execution", now):
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
             swept.append(_key(doc))
-    if await _send(engine, tasks + signals + executions):
+    if await _send(engine, tasks + signals + notifications + executions):
         for key in swept:
             engine.part(_Swept).sent.put(key, now)
     engine.metrics.count("weft_repairs_total", "task", len(tasks))
     engine.metrics.count("weft_repairs_total", "signal", len(signals))
+    engine.metrics.count("weft_repairs_total", "notification", len(notifications))
     engine.metrics.count("weft_checks_total", by=len(executions))
     report = SweepReport(
         outboxes=outboxes, tasks=len(tasks), signals=len(signals), executions=len(executions)

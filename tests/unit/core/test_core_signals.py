@@ -17,6 +17,7 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.inputs import (
     Cancel,
     Lost,
+    Overdue,
     Override,
     Pause,
     Resume,
@@ -244,6 +245,25 @@ def test_the_time_limit_is_a_message_unless_it_is_too_far_ahead() -> None:
         sent = messages_for(sim.workflow, "t", "x", awaited, sim.state)
         assert [one.message.type for one in sent] == ([MessageType.TIMER_DUE] if due else [])
         assert next_wake(sim.state) == sim.now + wait
+
+
+def test_a_deadline_ends_the_wait_but_a_signal_that_is_there_counts() -> None:
+    for batch, letters in (
+        ([Overdue(task=0)], "D"),
+        ([Overdue(task=0), arrived("x")], "C"),
+    ):
+        sim = Sim(workflow(task("s", signal="go", wait_ms=900, deadline_ms=500))).start()
+        assert next_wake(sim.state) == sim.now + 500
+        awaited = sim.of(ev.SignalAwaited)
+        (timer,) = messages_for(sim.workflow, "t", "x", awaited, sim.state)
+        assert timer.due_at == sim.now + 500
+        sim.now += 500
+        sim.step(*batch)
+        assert (sim.letters(), dict(sim.state.waits), dict(sim.state.deadlines)) == (
+            letters,
+            {},
+            {},
+        )
 
 
 @pytest.mark.parametrize(
