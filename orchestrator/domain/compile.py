@@ -22,18 +22,21 @@ from orchestrator.domain.definition import (
     Task,
     WaitDo,
 )
+from orchestrator.domain.dependencies import fixed_host
 from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Expression, Template
 from orchestrator.domain.faults import translate
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.support import TYPES as LATER_TYPES
 from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
+    UNDO_SUFFIX,
     Jitter,
     NotifySpec,
     OnFailure,
@@ -51,10 +54,13 @@ def compile_workflow(validated: Validated) -> Workflow:
     index = {task_id: position for position, task_id in enumerate(definition.tasks)}
     raw_tasks = cast("Mapping[str, Mapping[str, Json]]", raw["tasks"])
     compiler = _Compiler(definition.defaults or Defaults(), index)
-    tasks = tuple(
+    visible = [
         compiler.task(task_id, task, raw_tasks[task_id])
         for task_id, task in definition.tasks.items()
-    )
+    ]
+    hidden = compiler.compensations(definition.tasks, raw_tasks)
+    tasks = (*visible, *hidden)
+    index |= {task.id: len(visible) + number for number, task in enumerate(hidden)}
     successors: list[list[int]] = [[] for _ in tasks]
     for position, task in enumerate(tasks):
         for need in task.needs:
@@ -80,6 +86,7 @@ def compile_workflow(validated: Validated) -> Workflow:
             )
             for one in definition.notify or ()
         ),
+        undo={task.undoes: index[task.id] for task in hidden if task.undoes is not None},
     )
 
 
@@ -163,6 +170,23 @@ class _Compiler:
             max_concurrency=max_concurrency,
         )
 
+    def compensations(
+        self, tasks: Mapping[str, Task], raw: Mapping[str, Mapping[str, Json]]
+    ) -> list[TaskSpec]:
+        """The hidden tasks, in the order of those that they undo."""
+        return [
+            dataclasses.replace(
+                self._work(
+                    task_id + UNDO_SUFFIX,
+                    task.compensate,
+                    cast("Mapping[str, Json]", raw[task_id]["compensate"]),
+                ),
+                undoes=self._index[task_id],
+            )
+            for task_id, task in tasks.items()
+            if task.compensate is not None
+        ]
+
     def _work(
         self, task_id: str, task: Task | Do, raw: Mapping[str, Json], outer: MapTask | None = None
     ) -> TaskSpec:
@@ -192,6 +216,8 @@ class _Compiler:
             heartbeat_timeout_ms=task.heartbeat_timeout if task.type == "activity" else None,
             retry=retry,
             activity=task.activity if task.type == "activity" else "",
+            host=_host(raw.get("request")) if task.type == "http" else "",
+            target=(task.to or OWN_TARGET) if task.type == "publish" else "",
             template=template,
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
@@ -200,6 +226,10 @@ class _Compiler:
             schema=task.schema_ if task.type == "signal" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )
+
+
+def _host(request: Json) -> str:
+    return fixed_host(request.get("url")) if isinstance(request, dict) else ""
 
 
 def _until(task: WaitDo) -> Template | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestrator.domain.events_compensation import CompensationReopened, CompensationStarted
 from orchestrator.domain.events_signals import SignalAwaited, SignalReceived
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
@@ -23,6 +24,7 @@ class ExecutionAccepted:
 
     at: int
     tasks: int  # number of tasks in the definition
+    hidden: int = 0  # number of their compensations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +63,14 @@ class ExecutionResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCancelled:
-    """The end at an operator's wish: every task that had not settled is CANCELLED with it."""
+    """The end at an operator's wish: every task that had not settled is CANCELLED with it.
+    `terminated`: whatever it was doing, also compensating. `by` is empty after a cancel that
+    compensated first: `CompensationStarted` has it."""
 
     at: int
     by: str
     reason: str = ""
+    terminated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,7 @@ class TaskCompleted:
     attempt: int = 0  # 0: it never reached a worker (wait, empty map)
     started_at: int | None = None  # of the successful attempt
     signal: str = ""  # signal task: the signal that it took; its payload is the output
+    undo: int | None = None  # position of the compensation that this task has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +261,7 @@ class TaskOverridden:
     by: str
     reason: str = ""
     deadline_at: int | None = None
+    undo: int | None = None  # position of the compensation that this task has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,4 +303,6 @@ Event: TypeAlias = (
     | FailureAccepted
     | SignalReceived
     | SignalAwaited
+    | CompensationStarted
+    | CompensationReopened
 )

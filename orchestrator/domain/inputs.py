@@ -39,7 +39,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TimerDue:
-    """Some wait, or the execution's deadline, may be due."""
+    """Some wait, or the execution's deadline, may be due. (Of a task's tells `Overdue`.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,17 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """An operator ends it, now."""
+    """An operator ends it: now, or (`compensate`) when what is in flight has ended and what had
+    completed is undone."""
+
+    by: str
+    reason: str = ""
+    compensate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminate:
+    """An operator ends it now, whatever it is doing, also compensating."""
 
     by: str
     reason: str = ""
@@ -142,6 +152,7 @@ Input: TypeAlias = (
     | Pause
     | Resume
     | Cancel
+    | Terminate
     | Retry
     | Override
     | Accept

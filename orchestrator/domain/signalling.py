@@ -84,10 +84,16 @@ def serve(draft: Draft, task: int, name: str) -> bool:
     ids = draft.fold.signals.get(name)
     if not ids:
         return False
-    draft.emit(ev.TaskCompleted(at=draft.now, task=task, signal=ids[0]))
+    undo = draft.workflow.undo.get(task)
+    draft.emit(ev.TaskCompleted(at=draft.now, task=task, signal=ids[0], undo=undo))
     draft.signalled[task] = ids[0]
     draft.changed.append(task)
     return True
+
+
+def listens(code: int, spec: TaskSpec) -> bool:
+    """Whether a task at this code waits for a signal, with a time limit or without."""
+    return code == Code.WAITING and spec.type is TaskType.SIGNAL
 
 
 def _waiting(draft: Draft, name: str) -> list[int]:

@@ -61,7 +61,9 @@ def advance_map(draft: Draft, task: int) -> None:
     if draft.fold.codes[task] != Code.WAITING:
         return
     state = draft.fold.maps[task]
-    if state.completed == state.count and not draft.stopped(task):
+    # Stopped or not, a map can be undone only after it has completed.
+    may = not draft.stopped(task) or task in draft.workflow.undo
+    if state.completed == state.count and may:
         draft.ready.add(task)
     elif not state.queued and (state.failed or state.cancelled or draft.stopped(task)):
         failure = item_failure(state)

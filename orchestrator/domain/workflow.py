@@ -4,8 +4,8 @@
 it into these values. `decide` and the workers read only these. All are immutable and shared
 between executions of one version.
 
-Positions: a task is known by its index in `Workflow.tasks` (definition order); the packed status
-bytes of an execution are in the same order.
+Positions: a task is known by its index in `Workflow.tasks` (definition order, then compensations);
+the packed status bytes of an execution are in the same order.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class OnFailure(StrEnum):
     HOLD = "hold"
 
 
+UNDO_SUFFIX = "~undo"
+"""Behind a task's id: the id of its compensation. No id in a definition holds a `~`."""
+
 HANDLERS = frozenset({RunWhen.ALL_DONE, RunWhen.ANY_FAILED})
 """`runWhen` of tasks that still start while an execution is failing fast."""
 
@@ -99,9 +102,11 @@ class TaskSpec:
     heartbeat_timeout_ms: int | None = None  # activity: the longest silence within an attempt
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
+    host: str = ""  # http: what it calls, unless an expression makes it (domain/dependencies.py)
+    target: str = ""  # publish: name of where the event goes
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
-    transform -> the output."""
+    transform -> the output, publish -> the event."""
     duration_ms: int | None = None  # wait: this long…
     until: Template | None = None  # …or until this ISO 8601 time (one of the two is set)
     items: Template | None = None  # map: must give a list
@@ -110,6 +115,7 @@ class TaskSpec:
     signal: str = ""  # signal: the name that it waits for…
     wait_ms: int | None = None  # …and for how long at most; None: for ever
     schema: Any = None  # signal: JSON Schema of its payload, None: anything
+    undoes: int | None = None  # a compensation: position of the task that it undoes
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""
 
@@ -140,3 +146,10 @@ class Workflow:
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Signal name -> positions of the tasks that wait for it."""
     notify: tuple[NotifySpec, ...] = ()
+    undo: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Task -> its compensation: a task of its own, behind all that the definition names."""
+
+    @property
+    def visible(self) -> int:
+        """How many tasks the definition names."""
+        return len(self.tasks) - len(self.undo)

@@ -18,8 +18,8 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
-from orchestrator.domain.workflow import TaskSpec, TaskType
-from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue
+from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
+from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue, publish
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
@@ -44,6 +44,7 @@ _INPUT_FIELD = {
     TaskType.ACTIVITY: "input",
     TaskType.HTTP: "request",
     TaskType.TRANSFORM: "output",
+    TaskType.PUBLISH: "event",
 }
 
 
@@ -115,7 +116,10 @@ def _failed(type: str, message: str, *, retryable: bool = True) -> Outcome:
 
 
 def _field(claim: Claim, path: str) -> str:
-    where = f"$.tasks.{claim.doc['task']}"
+    task: str = claim.doc["task"]
+    where = f"$.tasks.{task}"
+    if claim.spec.undoes is not None:
+        where = f"$.tasks.{task.removesuffix(UNDO_SUFFIX)}.compensate"
     if claim.item is not None:
         where += ".do"
     name = _INPUT_FIELD.get(claim.spec.type, "input")
@@ -158,6 +162,9 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
         # A claim or an input that took longer than the lease: another worker may have ended the
         # task meanwhile, and the activity must not begin after that.
         raise LeaseLost
+    if spec.type is TaskType.PUBLISH:
+        workflow = claim.aggregate.workflow.name
+        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow))
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 

@@ -14,9 +14,11 @@ several sweepers that see one dead worker count one attempt.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
@@ -30,7 +32,7 @@ from orchestrator.domain.status import (
     TaskStatus,
 )
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskSpec, TaskType, Workflow
+from orchestrator.domain.workflow import TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
@@ -111,7 +113,12 @@ class Ended:
     report: bool = True  # False: the execution does not wait for it any more
 
 
-async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
+Admit = Callable[[Aggregate, TaskSpec, int | None, Any], Awaitable[Refusal | str]]
+"""Asked before a claim, with the item and the task document (or None): why the task must not run
+now, or what it calls ("": nothing)."""
+
+
+async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Refusal:
     """Try to claim the task of `message` for one attempt."""
     partition = (message.tenant, message.execution)
     id = documents.task_id(message.task, message.item)
@@ -158,6 +165,12 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
     if giving_back:
         doc = _cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
+    admitted = await admit(aggregate, spec, message.item, doc)
+    if isinstance(admitted, Refusal):
+        return admitted
+    doc = _new(partition, message) if doc is None else without_lease(doc)
+    if admitted:
+        doc["dependency"] = admitted  # for the sweeper: whether its silence is a loss
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         taken.count = execution.body["state"]["maps"][str(position)]["count"]
@@ -171,11 +184,10 @@ async def _take(
     position: int,
     message: Message,
     etag: str | None,
-    doc: dict[str, Any] | None,
+    body: dict[str, Any],
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-    body = _new(partition, message) if doc is None else without_lease(doc)
     body["attempt"] += 1
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
@@ -191,12 +203,7 @@ async def _take(
             new_etag = await patiently(engine, engine.store.create, EXECUTIONS, partition, body)
         else:
             new_etag = await patiently(
-                engine,
-                engine.store.replace,
-                EXECUTIONS,
-                partition,
-                body,
-                if_match=etag,
+                engine, engine.store.replace, EXECUTIONS, partition, body, if_match=etag
             )
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")
@@ -253,8 +260,9 @@ def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal 
     if code == wanted:
         return None
     # Dispatched by a commit that this replica has not seen yet; never final the other way round.
-    again_ms = STALE_READ_MS if code == Code.PENDING else None
-    return Refusal("notDispatched", again_ms=again_ms, over=code in SETTLED_CODES)
+    if code in (Code.PENDING, Code.HIDDEN):
+        return Refusal("notDispatched", again_ms=STALE_READ_MS)
+    return Refusal("notDispatched", over=code in SETTLED_CODES)
 
 
 def _left_open(doc: dict[str, Any], now: int) -> bool:
@@ -267,15 +275,6 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
 
 def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
     return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
-
-
-def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
-    """Whether the execution is failing fast and this task is no handler: then it is not begun."""
-    return (
-        state.failure is not None
-        and workflow.on_failure is OnFailure.FAIL_FAST
-        and workflow.tasks[position].run_when not in HANDLERS
-    )
 
 
 def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
-from orchestrator.engine import attempt, claims, deadletters, handback, notify, results
+from orchestrator.engine import attempt, claims, deadletters, gate, handback, notify, results
 from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
@@ -36,8 +36,15 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
     if message.type is MessageType.NOTIFY:
         await notify.handle(engine, message, incoming)
         return
+    async with gate.Passage(engine, incoming) as passage:
+        await _take(engine, message, incoming, passage)
+
+
+async def _take(
+    engine: Engine, message: Message, incoming: Incoming, passage: gate.Passage
+) -> None:
     try:
-        claim = await claims.claim(engine, message)
+        claim = await claims.claim(engine, message, passage.admit)
     except (Throttled, Unavailable, NewerSchema) as error:
         log.warning(
             "task not claimed, its message is handed back",
@@ -61,13 +68,19 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return
-    await _work(engine, message, incoming, claim)
+    await _work(engine, message, incoming, claim, passage)
 
 
 async def _work(
-    engine: Engine, message: Message, incoming: Incoming, claim: Claim | Ended | Refusal
+    engine: Engine,
+    message: Message,
+    incoming: Incoming,
+    claim: Claim | Ended | Refusal,
+    passage: gate.Passage,
 ) -> None:
     match claim:
+        case gate.Postponed():
+            await gate.postpone(engine, message, incoming, claim)
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
             if claim.unheard:
@@ -91,6 +104,7 @@ async def _work(
             try:
                 outcome = await attempt.run(engine, claim)
                 await _record(engine, claim, outcome)
+                await passage.done(claim, outcome)
             except attempt.LeaseLost:
                 engine.metrics.count("weft_claims_refused_total", "lateStart")
             finally:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.domain.codec import iso
+from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import overdue as past_deadline
 from orchestrator.domain.effects import in_flight
 from orchestrator.domain.failure import Failure
@@ -19,8 +20,9 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, claims, documents, overdue, signal_docs
+from orchestrator.engine import claimcheck, documents, overdue, signal_docs
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 
@@ -37,10 +39,15 @@ _NO_RESULT = frozenset(
 
 
 async def inputs_of(
-    engine: Engine, aggregate: Aggregate, messages: Sequence[Message]
+    engine: Engine,
+    aggregate: Aggregate,
+    messages: Sequence[Message],
+    *,
+    resuming: bool = False,
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
-    ended unheard and what nobody works on. It and a timer look at deadlines, too."""
+    ended unheard and what nobody works on. It and a timer look at deadlines, too. What a circuit
+    breaker postpones is left alone, unless `resuming`: a pause drops its messages, too."""
     inputs: list[Input] = []
     finished: dict[str, tuple[int, int | None]] = {}
     check = timer = False
@@ -88,6 +95,8 @@ async def inputs_of(
         elif check and _nobody_works(engine, doc):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
+    if lost and not resuming:
+        lost = await without_postponed(engine, aggregate, lost)
     if lost:
         inputs.append(
             Lost(
@@ -102,7 +111,7 @@ def has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:
     """Whether the document holds a result. Given back counts only while the execution fails: once
     an operator has taken it up again, what was given back is to be run."""
     if doc["status"] == TaskStatus.CANCELLED.value:
-        return claims.gives_back(aggregate.workflow, aggregate.state, task)
+        return gives_back(aggregate.workflow, aggregate.state, task)
     return doc["status"] in _OUTCOME
 
 
@@ -211,7 +220,7 @@ def pending_results(aggregate: Aggregate, messages: Sequence[Message]) -> list[M
         if (
             message.type is MessageType.TASK_FINISHED
             and position is not None
-            and aggregate.state.tasks[position] == Code.PENDING
+            and aggregate.state.tasks[position] in (Code.PENDING, Code.HIDDEN)
         ):
             late.append(message)
     return late

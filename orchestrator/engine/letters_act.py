@@ -18,14 +18,16 @@ from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import ConflictError, InvalidError
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import OnFailure
 from orchestrator.engine import (
     audit,
+    compensation,
     competing,
     documents,
+    event_letters,
+    event_retry,
     facts,
     inspect,
     letters_edit,
@@ -104,7 +106,9 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
     partition = (first["tenantId"], first["executionId"])
     now = engine.clock.now()
     messages = [letter for letter in found if letter.body["kind"] == "message"]
-    if messages:
+    if first["kind"] == event_letters.KIND:
+        done = await event_retry.resolve(engine, partition[0], found, wish, now)
+    elif messages:
         await _messages(engine, partition, messages, wish, now)
         done = messages
     elif notifications := [one for one in found if one.body["kind"] == letters_notify.KIND]:
@@ -164,12 +168,7 @@ async def _change(
     engine: Engine, aggregate: Aggregate, found: Sequence[Document], wish: Wish, now: int
 ) -> list[Document]:
     """The actions that change the execution."""
-    if aggregate.state.status not in REOPENABLE:
-        raise ConflictError(
-            f"the execution is {aggregate.state.status.value}; a dead letter of it can only be "
-            "discarded",
-            code="EXECUTION_ENDED",
-        )
+    compensation.check_letters(aggregate, [letter.body["task"] for letter in found])
     ids = {letter.id: letters_wish.task_id(letter.body) for letter in found}
     maps = {documents.task_id(one.body["task"]) for one in found if "item" in one.body}
     docs = await patiently(

@@ -28,7 +28,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.signalling import MAX_BUFFERED, key_of
-from orchestrator.domain.status import TERMINAL_EXECUTION
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import aggregate as aggregates
@@ -42,6 +42,8 @@ from orchestrator.engine.views_signals import SignalResult, SignalStatus, Signal
 from orchestrator.ports import Conflict, Create, Document, Query, Where
 
 SHOWN_NAMES = 10
+_OVER = TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING}
+"""Nothing of it waits for a signal any more."""
 
 
 async def send(
@@ -126,7 +128,7 @@ async def _look(
 
 def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
     state = aggregate.state
-    if state.status in TERMINAL_EXECUTION:
+    if state.status in _OVER:
         raise ConflictError(
             f"the execution is {state.status.value}: it takes no signals any more",
             code="EXECUTION_ENDED",
@@ -211,7 +213,7 @@ def _view(aggregate: Aggregate, takers: dict[str, int], doc: dict[str, Any]) -> 
     task = takers.get(key)
     if task is not None:
         status = SignalStatus.CONSUMED
-    elif state.status in TERMINAL_EXECUTION:
+    elif state.status in _OVER:
         status = SignalStatus.UNMATCHED
     else:
         status = SignalStatus.BUFFERED if knows(state, key) else SignalStatus.RECEIVED

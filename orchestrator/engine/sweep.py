@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import notify_docs, outbox, relay, signal_docs
+from orchestrator.engine.breakers_silence import is_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
@@ -46,7 +47,7 @@ async def sweep(engine: Engine) -> SweepReport:
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
     for doc in await _overdue(engine, "task", now):
-        if not _recently(engine, doc, now):
+        if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
             tasks.append(_message(engine, doc, MessageType.RUN_TASK))
             swept.append(_key(doc))
     for doc in await _overdue(engine, signal_docs.TYPE, now):

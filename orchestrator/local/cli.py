@@ -18,11 +18,14 @@ from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
+    cli_breakers,
     cli_control,
     cli_deadletters,
+    cli_events,
     cli_input,
     cli_rebuild,
     cli_signals,
+    cli_triggers,
     cli_watch,
 )
 from orchestrator.local.cli_client import Client
@@ -286,6 +289,9 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 cli_control.register(app)
 cli_deadletters.register(app)
 cli_signals.register(app)
+cli_breakers.register(app)
+cli_triggers.register(app)
+cli_events.register(app)
 
 
 @app.command(hidden=True)

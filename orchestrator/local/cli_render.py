@@ -130,7 +130,10 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     grid.add_column(overflow="fold")
     grid.add_row("execution", Text(printable(execution["id"]), "bold"))
     grid.add_row("workflow", f"{execution['workflow']} version {execution['version']}")
-    grid.add_row("status", status_text(execution["status"]))
+    status = status_text(execution["status"])
+    grid.add_row(
+        "status", status.append(" (terminated)") if execution.get("terminated") else status
+    )
     grid.add_row("created", f"{clock(execution['createdAt'])} UTC")
     took = duration(execution.get("startedAt"), execution.get("endedAt"))
     if took:
@@ -141,6 +144,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
         tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
         grid.add_row("tags", printable(tags))
     grid.add_row("tasks", progress_text(execution["progress"]))
+    if execution.get("compensation"):
+        grid.add_row("undone", printable(compensation_text(execution["compensation"])))
     for name in ("input", "output"):
         if execution.get(name) is not None:
             grid.add_row(name, value_text(execution[name], full=full))
@@ -163,6 +168,17 @@ def progress_text(progress: Mapping[str, Any]) -> str:
     parts = [f"{progress[key]} {name}" for key, name in names.items() if progress.get(key)]
     total = progress.get("total", 0)
     return f"{total} task{'' if total == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def compensation_text(compensation: Mapping[str, Any]) -> str:
+    """`1/3 (running), failed: charge~undo, to come: reserve~undo`."""
+    text = f"{compensation['done']}/{compensation['tasks']} ({compensation['status']})"
+    if compensation.get("failed"):
+        text += f", failed: {', '.join(compensation['failed'])}"
+    if compensation.get("left"):
+        running = compensation["status"] == "running"
+        text += f", {'to come' if running else 'left'}: {', '.join(compensation['left'])}"
+    return text
 
 
 def task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any], list[str]]]:
@@ -249,6 +265,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(f"next attempt {clock(task['nextAttemptAt'])[11:]}")
     if task.get("dueAt") and task["status"] not in SETTLED:
         notes.append(f"due {clock(task['dueAt'])}")
+    if task.get("deadlineAt"):
+        notes.append(f"deadline {clock(task['deadlineAt'])}")
     text = Text(printable("; ".join(notes)))
     if task.get("error"):
         text.append("; " if notes else "")

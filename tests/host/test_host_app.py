@@ -20,6 +20,7 @@ from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host import host_json
 from orchestrator.local.host.indexing import (
+    EventGridBinding,
     FeedBinding,
     HttpBinding,
     QueueBinding,
@@ -46,6 +47,7 @@ HTTP_FUNCTIONS = {
     "pause_execution": "POST v1/executions/{id}/pause",
     "resume_execution": "POST v1/executions/{id}/resume",
     "cancel_execution": "POST v1/executions/{id}/cancel",
+    "terminate_execution": "POST v1/executions/{id}/terminate",
     "replay_execution": "POST v1/executions/{id}/replay",
     "retry_execution": "POST v1/executions/{id}/retry",
     "list_deadletters": "GET v1/deadletters",
@@ -57,6 +59,20 @@ HTTP_FUNCTIONS = {
     "bulk_deadletters": "POST v1/deadletters/bulk",
     "send_signal": "POST v1/executions/{id}/signals",
     "list_signals": "GET v1/executions/{id}/signals",
+    "list_breakers": "GET v1/breakers",
+    "get_breaker": "GET v1/breakers/{dependency}",
+    "open_breaker": "POST v1/breakers/{dependency}/open",
+    "close_breaker": "POST v1/breakers/{dependency}/close",
+    "create_trigger": "POST v1/triggers",
+    "put_trigger": "PUT v1/triggers/{triggerName}",
+    "list_triggers": "GET v1/triggers",
+    "get_trigger": "GET v1/triggers/{triggerName}",
+    "delete_trigger": "DELETE v1/triggers/{triggerName}",
+    "pause_trigger": "POST v1/triggers/{triggerName}/pause",
+    "resume_trigger": "POST v1/triggers/{triggerName}/resume",
+    "test_trigger": "POST v1/triggers/{triggerName}/test",
+    "send_events": "POST v1/events",
+    "allow_events": "OPTIONS v1/events",
     "verify_execution": "GET v1/executions/{id}/verify",
     "health_report": "GET health",
     "live": "GET live",
@@ -112,11 +128,14 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         "tasks_standard",
         "orchestration_dead",
         "tasks_standard_dead",
+        "events",
+        "events_dead",
+        "event_grid",
         "relay",
         "project_visibility",
         "sweeper",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 7
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 10
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -147,6 +166,10 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
     assert dead == QueueBinding(queue="orchestration/$DeadLetterQueue", many=False)
     dead = found["tasks_standard_dead"].binding
     assert dead == QueueBinding(queue="tasks-standard/$DeadLetterQueue", many=False)
+    assert found["events"].binding == QueueBinding(queue="events", many=False)
+    dead = found["events_dead"].binding
+    assert dead == QueueBinding(queue="events/$DeadLetterQueue", many=False)
+    assert found["event_grid"].binding == EventGridBinding()
     assert found["relay"].binding == FeedBinding(
         container="executions", lease_container="leases", lease_id="relay.executions"
     )

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain import applying, join, reopening, starting, working
+from orchestrator.domain import applying, compensating, join, reopening, starting, working
 from orchestrator.engine import (
     claims,
     commit,
+    facts,
     leases,
     letters_act,
     letters_bulk,
@@ -183,6 +184,35 @@ MUTANTS = (
         "[]",
     ),
     Mutant(
+        "undone in the order of completion",
+        compensating,
+        "compensate",
+        "reversed(fold.undo)",
+        "fold.undo",
+    ),
+    Mutant(
+        "undone while others are in flight",
+        compensating,
+        "compensate",
+        "if fold.unsettled():",
+        "if False:",
+    ),
+    Mutant(
+        "the last compensation forgotten",
+        compensating,
+        "compensate",
+        "in reversed(fold.undo)",
+        "in fold.undo[:0:-1]",
+    ),
+    Mutant(
+        "compensation given back because the execution is failing",
+        compensating,
+        "gives_back",
+        "spec.undoes is not None or ",
+        "",
+        also=(claims, facts),
+    ),
+    Mutant(
         "letter missing in the batch that gives a task up",
         results,
         "_write",
@@ -249,14 +279,14 @@ MUTANTS = (
         "replay that copies and does not say so",
         replay,
         "replay",
-        "len(workflow.tasks), kept)",
-        "len(workflow.tasks))",
+        "header, workflow, kept)",
+        "header, workflow)",
     ),
     Mutant(
         "replay that copies what lies behind its start",
         replay,
         "_kept",
-        "if at not in behind and",
-        "if",
+        "at not in behind\n        and ",
+        "",
     ),
 )

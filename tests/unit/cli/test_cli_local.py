@@ -94,7 +94,7 @@ def test_samples_are_valid_for_us_and_for_editors(offline: Weft, path: Path) -> 
 
 def test_there_are_samples() -> None:
     found = {path.parent.name for path in SAMPLES}
-    assert found >= {"expense-approval", "order-fulfilment", "source-census"}
+    assert found >= {"big-order", "expense-approval", "order-fulfilment", "source-census"}
 
 
 def test_schema_writes_a_file_or_says_why_not(offline: Weft, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from activities.context import Context
+from activities.egress import EgressPolicy
 from activities.http import HttpActivity
 from activities.http_request import HttpRequest
 from orchestrator.domain import jsonvalues
@@ -172,7 +173,8 @@ async def test_what_leaves_the_process_is_what_was_signed(make: MakeWorld) -> No
         sent.append(request)
         return httpx.Response(200, stream=httpx.ByteStream(b""))
 
-    activity = HttpActivity(transport=httpx.MockTransport(receive))
+    transport = httpx.MockTransport(receive)
+    activity = HttpActivity(policy=EgressPolicy(), transport=transport)
     call = hook.calls[0]
     await activity.run(HttpRequest.model_validate(call.input), Context(call, now=world.clock.now))
     await activity.close()
