@@ -363,3 +363,20 @@ def _account(sim: Sim, told: list[SignalArrived], names: dict[str, str], flow: W
         for name, positions in flow.signals.items():
             idle = [at for at in positions if sim.letters()[at] == "W"]
             assert not (idle and sim.state.signals.get(name)), "a task waits beside its signal"
+
+
+def test_cancel_with_compensation_does_not_wait_for_signals_that_may_never_come() -> None:
+    flow = workflow(task("a", compensate=True), task("s", "a", signal="go"))
+    sim = Sim(flow).start()
+    sim.step(done(0))
+    sim.step(Cancel(by="eve", compensate=True))
+    assert sim.letters()[:2] == "CX"
+    assert (2, None) in sim.flight, "the compensation is dispatched at once"
+
+
+def test_a_signal_task_is_undone_like_any_other() -> None:
+    flow = workflow(task("s", signal="go", compensate=True), task("b", "s"))
+    sim = Sim(flow).start()
+    sim.step(arrived("x"))
+    sim.step(failed(1))
+    assert (2, None) in sim.flight
