@@ -23,14 +23,17 @@ from orchestrator.domain.inputs import (
     Pause,
     Resume,
     Retry,
+    SignalArrived,
     Start,
     TaskResult,
     Terminate,
     TimerDue,
 )
 from orchestrator.domain.reopening import Operator, apply_operator
+from orchestrator.domain.signalling import take_signals
 from orchestrator.domain.state import FailureRecord
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
+from orchestrator.domain.workflow import TaskType
 
 
 class _Batch:
@@ -46,6 +49,8 @@ class _Batch:
         self.lost: list[Lost] = []
         self.operator: list[Operator] = []
         self.cancel: Cancel | None = None
+        self.signals: list[SignalArrived] = []
+        self.timers = False
         self.terminate: Terminate | None = None
 
 
@@ -63,9 +68,12 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
         draft.emit(ev.MapItemsCancelled(at=now, task=task, items=tuple(sorted(items))))
     for result in batch.failed_items:
         _item_failed(draft, result)
+    take_signals(draft, batch.signals, timers=batch.timers)
     fail_overdue(draft, batch.overdue)  # results that arrived with it are results
     _requeue(draft, batch.lost)
     apply_operator(draft, batch.operator)
+    if batch.operator:  # they may have taken up an execution that took no signals before
+        take_signals(draft, batch.signals, timers=batch.timers)
     # Last: results that arrived with it are results.
     if batch.cancel is not None and draft.fold.status not in TERMINAL_EXECUTION:
         compensating.cancel(draft, batch.cancel)
@@ -167,8 +175,16 @@ def _operator(draft: Draft, batch: _Batch, given: Operator) -> None:
 def _timer_due(draft: Draft, batch: _Batch, given: TimerDue) -> None:
     if draft.fold.status is ExecutionStatus.PAUSED:
         return  # resuming looks at the waits again
+    batch.timers = True  # limits of signal tasks: after the signals of this batch
+    tasks = draft.workflow.tasks
     for task in sorted(task for task, due in draft.fold.waits.items() if due <= draft.now):
-        draft.complete(task, None)
+        if tasks[task].type is TaskType.WAIT:
+            draft.complete(task, None)
+
+
+def _signal_arrived(draft: Draft, batch: _Batch, given: SignalArrived) -> None:
+    _start(draft, batch, Start())  # it may be faster than the message that starts the execution
+    batch.signals.append(given)
 
 
 def _overdue(draft: Draft, batch: _Batch, given: Overdue) -> None:
@@ -209,6 +225,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     Start: _start,
     TaskResult: _task_result,
     TimerDue: _timer_due,
+    SignalArrived: _signal_arrived,
     Overdue: _overdue,
     Lost: _lost,
     Pause: _pause,

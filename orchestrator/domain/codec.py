@@ -15,6 +15,7 @@ from typing import Any, Final
 from orchestrator.domain import events as ev
 from orchestrator.domain.codec_compensation import READ_COMPENSATION, WRITE_COMPENSATION
 from orchestrator.domain.codec_operator import READ_OPERATOR, WRITE_OPERATOR
+from orchestrator.domain.codec_signals import READ_SIGNALS, WRITE_SIGNALS
 from orchestrator.domain.codec_state import (
     chunks_of,
     open_maps,
@@ -151,6 +152,8 @@ def _w_completed(event: ev.TaskCompleted, doc: _Doc) -> None:
         doc["attempt"] = event.attempt
     if event.started_at is not None:
         doc["startedAt"] = event.started_at
+    if event.signal:
+        doc["signal"] = event.signal
     if event.undo is not None:
         doc["undo"] = event.undo
 
@@ -226,6 +229,7 @@ _WRITE: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.ExecutionCompleted: ("executionCompleted", _w_execution_completed),
     ev.ExecutionFailed: ("executionFailed", _w_failure),
     **WRITE_OPERATOR,
+    **WRITE_SIGNALS,
     **WRITE_COMPENSATION,
 }
 
@@ -267,6 +271,7 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         task=doc["task"],
         attempt=doc.get("attempt", 0),
         started_at=doc.get("startedAt"),
+        signal=doc.get("signal", ""),
         undo=doc.get("undo"),
     ),
     "taskFailed": lambda doc, at: ev.TaskFailed(
@@ -306,5 +311,6 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         at=at, failure=record_from_doc(doc["failure"])
     ),
     **READ_OPERATOR,
+    **READ_SIGNALS,
     **READ_COMPENSATION,
 }

@@ -3,11 +3,11 @@
 Written by hand and flat, because it runs for every commit. Fields at their default are left out.
 
 Stored layout of the state (part of the `execution` document): `status`, `seq`, `tasks` (one letter
-per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `deadlines`
-(due -> positions, packed: what is dispatched together is due together), `failure`, `output`,
-`acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms), `hidden`, `undo`, `ending`,
-`terminated`. The letters of map items are in chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`,
-`open_maps`.
+per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `signals`
+(name -> ids), `consumed` (position -> id of a signal), `deadlines` (due -> positions, packed: what
+is dispatched together is due together), `failure`, `output`, `acceptedAt`, `startedAt`, `endedAt`,
+`deadlineAt` (epoch ms), `hidden`, `undo`, `ending`, `terminated`. The letters of map items are in
+chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ def state_to_doc(state: ExecutionState) -> dict[str, Any]:
         doc["maps"] = {str(task): _map_to_doc(value) for task, value in state.maps.items()}
     if state.waits:
         doc["waits"] = {str(task): due for task, due in state.waits.items()}
+    if state.signals:
+        doc["signals"] = {name: list(ids) for name, ids in state.signals.items()}
+    if state.consumed:
+        doc["consumed"] = {str(task): id for task, id in state.consumed.items()}
     if state.deadlines:
         doc["deadlines"] = pack_times(state.deadlines.items())
     if state.failure is not None:
@@ -68,6 +72,8 @@ def state_from_doc(
     KeyError or ValueError if something is missing or does not fit."""
     maps: Mapping[str, Any] = doc.get("maps") or {}
     waits: Mapping[str, int] = doc.get("waits") or {}
+    signals: Mapping[str, Sequence[str]] = doc.get("signals") or {}
+    consumed: Mapping[str, str] = doc.get("consumed") or {}
     failure, output = doc.get("failure"), doc.get("output")
     known = chunks or {}
     return ExecutionState(
@@ -77,6 +83,8 @@ def state_from_doc(
             int(task): _map_from_doc(value, known.get(int(task))) for task, value in maps.items()
         },
         waits={int(task): due for task, due in waits.items()},
+        signals={name: tuple(ids) for name, ids in signals.items()},
+        consumed={int(task): id for task, id in consumed.items()},
         deadlines=dict(unpack_times(doc.get("deadlines") or {})),
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),

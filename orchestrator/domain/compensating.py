@@ -13,6 +13,7 @@ from typing import TypeAlias
 from orchestrator.domain import events as ev
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.inputs import Accept, Cancel, Override, Retry, Terminate
+from orchestrator.domain.signalling import listens
 from orchestrator.domain.starting import advance_map, dispatch
 from orchestrator.domain.state import ExecutionState, FailureRecord
 from orchestrator.domain.status import DEAD_CODES, Code, ExecutionStatus
@@ -43,7 +44,12 @@ def cancel(draft: Draft, given: Cancel) -> None:
     draft.emit(
         ev.CompensationStarted(at=draft.now, ending="CANCELLED", by=given.by, reason=given.reason)
     )
-    victims = [t for t, code in enumerate(fold.codes) if code == Code.PENDING or t in fold.waits]
+    tasks = draft.workflow.tasks
+    victims = [
+        task
+        for task, code in enumerate(fold.codes)
+        if code == Code.PENDING or task in fold.waits or listens(code, tasks[task])
+    ]
     draft.cancel(victims, draft.reason)
 
 

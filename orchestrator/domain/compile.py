@@ -5,7 +5,7 @@ the platform's), one by one."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from orchestrator.domain.definition import (
     Do,
     MapTask,
     Retry,
+    SignalDo,
     Task,
     WaitDo,
 )
@@ -30,12 +31,14 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.support import TYPES as LATER_TYPES
 from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
     UNDO_SUFFIX,
     Jitter,
+    NotifySpec,
     OnFailure,
     RetryPolicy,
     RunWhen,
@@ -72,8 +75,28 @@ def compile_workflow(validated: Validated) -> Workflow:
         # A null output is the same as none: the execution's output is null.
         output=None if definition.output is None else Template.compile(definition.output),
         input_schema=definition.input,
+        signals=signal_tasks(tasks),
+        notify=tuple(
+            NotifySpec(
+                on=frozenset(ExecutionStatus(status.upper()) for status in one.on),
+                url=one.webhook.url,
+                secret=one.webhook.secret,
+                include_output=one.include_output,
+                retry=compiler.default_retry,
+            )
+            for one in definition.notify or ()
+        ),
         undo={task.undoes: index[task.id] for task in hidden if task.undoes is not None},
     )
+
+
+def signal_tasks(tasks: Sequence[TaskSpec]) -> dict[str, tuple[int, ...]]:
+    """Signal name -> positions of the tasks that wait for it."""
+    found: dict[str, list[int]] = {}
+    for position, task in enumerate(tasks):
+        if task.type is TaskType.SIGNAL:
+            found.setdefault(task.signal, []).append(position)
+    return {name: tuple(positions) for name, positions in found.items()}
 
 
 def load_workflow(raw: Json) -> Workflow:
@@ -123,7 +146,7 @@ class _Compiler:
     def __init__(self, defaults: Defaults, index: Mapping[str, int]) -> None:
         self._defaults = defaults
         self._index = index
-        self._default_retry = retry_policy(defaults.retry)
+        self.default_retry = retry_policy(defaults.retry)
 
     def task(self, task_id: str, task: Task, raw: Mapping[str, Json]) -> TaskSpec:
         """One task. A map's own `timeout` and `retry` are what its `do` falls back to."""
@@ -172,8 +195,8 @@ class _Compiler:
         if isinstance(task, Attempted):
             fallback = self._defaults.timeout or platform.DEFAULT_TIMEOUT_MS
         timeout = None if isinstance(task, WaitDo) else task.timeout
-        own_retry = None if isinstance(task, WaitDo) else task.retry
-        retry = self._default_retry
+        own_retry = None if isinstance(task, WaitDo | SignalDo) else task.retry
+        retry = self.default_retry
         if outer is not None:
             timeout = timeout or outer.timeout
         if own_retry is not None or (outer is not None and outer.retry is not None):
@@ -198,6 +221,9 @@ class _Compiler:
             template=template,
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
+            signal=task.signal if task.type == "signal" else "",
+            wait_ms=task.timeout if task.type == "signal" else None,
+            schema=task.schema_ if task.type == "signal" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )
 

@@ -38,6 +38,7 @@ from orchestrator.domain.inputs import (
 )
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.signalling import listens
 from orchestrator.domain.starting import advance_map, consider, dispatch
 from orchestrator.domain.state import ExecutionState, FailureRecord
 from orchestrator.domain.status import DEAD_CODES, TERMINAL_EXECUTION, Code, ExecutionStatus
@@ -60,6 +61,8 @@ class Decision:
     outputs: Mapping[int, Json] = field(default_factory=dict[int, Json])
     items: Mapping[int, list[Json]] = field(default_factory=dict[int, list[Json]])
     failures: Mapping[int, Failure] = field(default_factory=dict[int, Failure])
+    signalled: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Signal tasks that completed -> the signal whose payload is the output."""
 
     @property
     def output(self) -> Payload | None:
@@ -98,7 +101,10 @@ def decide(
     if draft.fold.status in _ALIVE and _timed_out(draft):
         pass  # ended; paused ones, too
     elif draft.fold.status is ExecutionStatus.RUNNING:
-        whole = operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
+        begins = state.status is ExecutionStatus.PENDING
+        whole = (
+            begins or operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
+        )
         _settle(draft, range(len(workflow.tasks)) if whole else ())
         held = draft.holding and Code.DEAD_LETTERED in draft.fold.codes
         if not (draft.fold.unsettled() or held):  # a task that lacks data is still PENDING
@@ -113,6 +119,7 @@ def decide(
         outputs=draft.outputs,
         items=draft.items,
         failures=draft.failures,
+        signalled=draft.signalled,
     )
 
 
@@ -167,7 +174,8 @@ def _stop(draft: Draft) -> None:
     victims = [
         task
         for task, code in enumerate(fold.codes)
-        if (code == Code.PENDING or task in fold.waits) and tasks[task].run_when not in HANDLERS
+        if (code == Code.PENDING or task in fold.waits or listens(code, tasks[task]))
+        and tasks[task].run_when not in HANDLERS
     ]
     draft.cancel(victims, "failFast")
     draft.maps.update(task for task in fold.maps if fold.codes[task] == Code.WAITING)

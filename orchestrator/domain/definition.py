@@ -12,6 +12,7 @@ from pydantic import Field
 
 from orchestrator.domain.defaults import MAX_ATTEMPTS
 from orchestrator.domain.definition_http import HttpRequest
+from orchestrator.domain.definition_notify import MAX_NOTIFICATIONS, Notification
 from orchestrator.domain.definition_types import (
     TASK_ID_PATTERN,
     ActivityName,
@@ -114,10 +115,11 @@ class WaitDo(Described):
     until: str | None = None
 
 
-class SignalDo(Awaited):
-    """Waits for a signal."""
+class SignalDo(Described):
+    """Waits for a signal; `timeout` is of the whole wait, and there is nothing to retry."""
 
     type: Literal["signal"]
+    timeout: Duration | None = None
     signal: Annotated[str, Field(pattern=TASK_ID_PATTERN)]
     schema_: Annotated[JsonSchema, Field(alias="schema")] = None
 
@@ -239,6 +241,8 @@ class Definition(Model):
     timeout: Duration | None = None
     """Of the whole execution."""
     on_failure: Literal["failFast", "continue", "hold"] = "failFast"
+    notify: Annotated[list[Notification], Field(max_length=MAX_NOTIFICATIONS)] | None = None
+    """Who is told when an execution has ended."""
     tags: dict[str, str] | None = None
     """Labels of the workflow, for people."""
     tasks: Annotated[

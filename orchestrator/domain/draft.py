@@ -34,7 +34,9 @@ class Draft:
         self.outputs: dict[int, Json] = {}
         self.items: dict[int, list[Json]] = {}
         self.failures: dict[int, Failure] = {}
+        self.signalled: dict[int, str] = {}
         self.missing: set[str] = set()
+        self.missing_signals: set[str] = set()
         self.missing_input = False
         self._skips: list[int] = []
         self._skips_condition = False
@@ -135,4 +137,4 @@ class Draft:
 
     def needs(self) -> Needs:
         """What was missing so far."""
-        return Needs(frozenset(self.missing), self.missing_input)
+        return Needs(frozenset(self.missing), self.missing_input, frozenset(self.missing_signals))

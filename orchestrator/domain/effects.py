@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain import events as ev
+from orchestrator.domain import notifying
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
@@ -50,6 +51,12 @@ def messages_for(
         draining = draining or isinstance(event, ev.CompensationStarted)
     if events and _still_overdue(state, events[-1].at):
         out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution)))
+    out += [
+        Outgoing(
+            Message(MessageType.NOTIFY, tenant, execution, notifying.key_of(state.seq, number))
+        )
+        for number in notifying.due(workflow, events, state)
+    ]
     if draining or (failing and workflow.on_failure is OnFailure.FAIL_FAST):
         out += [
             Outgoing(_run(workflow, tenant, execution, task, item))
@@ -98,10 +105,10 @@ def _due(event: ev.Event) -> Iterable[int]:
     """When the execution must be looked at because of `event`. Beyond `MAX_SCHEDULE_AHEAD_MS` no
     message is sent (brokers refuse or lose far-off ones): the sweeper finds it by `next_wake`."""
     match event:
-        case ev.TaskWaiting():
+        case ev.TaskWaiting() | ev.SignalAwaited():
             # Whichever comes first ends it.
-            late = event.due_at if event.deadline_at is None else event.deadline_at
-            return (min(event.due_at, late),)
+            known = [due for due in (event.due_at, event.deadline_at) if due is not None]
+            return (min(known),) if known else ()
         case ev.ExecutionStarted() | ev.ExecutionReopened() | ev.MapStarted() | ev.TaskOverridden():
             return () if event.deadline_at is None else (event.deadline_at,)
         case ev.TasksQueued() | ev.TasksReopened() | ev.TasksReset():

@@ -90,7 +90,10 @@ def _scope(draft: Draft, expression: Expression | Template, task: int | None) ->
         id = draft.workflow.tasks[position].id
         entry = _entry(draft, position, id)
         if entry is None:
-            draft.missing.add(id)
+            if position in draft.signalled:
+                draft.missing_signals.add(draft.signalled[position])
+            else:
+                draft.missing.add(id)
             lacking = True
         else:
             tasks[id] = entry
@@ -108,6 +111,11 @@ def _entry(draft: Draft, task: int, id: str) -> Mapping[str, Json] | None:
     status = STATUS_OF_CODE[code].value
     if code == Code.COMPLETED and task in draft.outputs:
         return {"output": draft.outputs[task], "status": status, "error": None}
+    if code == Code.COMPLETED and task in draft.signalled:
+        signal = draft.signalled[task]  # its task document is not written yet
+        if signal not in draft.facts.signals:
+            return None
+        return {"output": draft.facts.signals[signal], "status": status, "error": None}
     if code in DEAD_CODES and task in draft.failures:
         return {"output": None, "status": status, "error": draft.failures[task].to_doc()}
     if code == Code.COMPLETED or code in DEAD_CODES:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestrator.domain.events_compensation import CompensationReopened, CompensationStarted
+from orchestrator.domain.events_signals import SignalAwaited, SignalReceived
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
@@ -117,6 +118,7 @@ class TaskCompleted:
     task: int
     attempt: int = 0  # 0: it never reached a worker (wait, empty map)
     started_at: int | None = None  # of the successful attempt
+    signal: str = ""  # signal task: the signal that it took; its payload is the output
     undo: int | None = None  # position of the compensation that this task has
 
 
@@ -299,6 +301,8 @@ Event: TypeAlias = (
     | TasksReset
     | TaskOverridden
     | FailureAccepted
+    | SignalReceived
+    | SignalAwaited
     | CompensationStarted
     | CompensationReopened
 )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
-from orchestrator.domain import evolve_compensation, evolve_operator
+from orchestrator.domain import evolve_compensation, evolve_operator, evolve_signals
 from orchestrator.domain.state import ExecutionState, MapState
 from orchestrator.domain.status import SETTLED_CODES, Code, ExecutionStatus
 from orchestrator.domain.transitions import (
@@ -99,7 +99,9 @@ def _skipped(fold: Fold, event: ev.TasksSkipped) -> None:
 
 def _completed(fold: Fold, event: ev.TaskCompleted) -> None:
     before = fold.move(event.task, Code.COMPLETED, _COMPLETE, TaskOperation.COMPLETE)
-    if before == Code.WAITING and fold.waits.pop(event.task, None) is None:
+    if event.signal:
+        evolve_signals.consume(fold, event)
+    elif before == Code.WAITING and fold.waits.pop(event.task, None) is None:
         raise IllegalTransition(TaskOperation.COMPLETE, "WAITING", f"map task {event.task}")
     if event.undo is not None:
         fold.undo.append(event.undo)
@@ -113,6 +115,8 @@ def _failed(fold: Fold, event: ev.TaskFailed) -> None:
         return
     if late:
         _close(fold, event.task)
+        return
+    if evolve_signals.timed_out(fold, event):
         return
     state = fold.maps.get(event.task)
     if state is None or not state.failed or state.queued:
@@ -252,6 +256,7 @@ _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
     ev.ExecutionCancelled: _execution_cancelled,
     ev.TasksCopied: _copied,
     **evolve_operator.APPLY,
+    **evolve_signals.APPLY,
     **evolve_compensation.APPLY,
 }
 

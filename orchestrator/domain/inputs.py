@@ -43,6 +43,16 @@ class TimerDue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalArrived:
+    """A signal is stored. `id`: the key of its document; `received_at` (epoch ms) orders those of
+    one batch."""
+
+    id: str
+    name: str
+    received_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overdue:
     """A task's deadline has passed, and its document holds no result. `attempt`: how many attempts
     it says have begun; `cause`: how the last one that ended failed."""
@@ -136,6 +146,7 @@ Input: TypeAlias = (
     Start
     | TaskResult
     | TimerDue
+    | SignalArrived
     | Overdue
     | Lost
     | Pause
@@ -154,13 +165,15 @@ class Facts:
 
     `tasks`: task id -> `{"output", "status", "error"}`, needed for COMPLETED and DEAD_LETTERED
     tasks only (the others have no output and are filled in). `execution`: `{"id", "tags", …}`;
-    `startedAt` is filled in. `input_loaded` False: `input` is not the execution's input yet.
+    `startedAt` is filled in. `signals`: id -> payload, of signals that tasks take now.
+    `input_loaded` False: `input` is not the execution's input yet.
     """
 
     input: Json = None
     input_loaded: bool = True
     tasks: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, Mapping[str, Json]])
     execution: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    signals: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +182,7 @@ class Needs:
 
     outputs: frozenset[str] = frozenset()  # ids of tasks whose `Facts.tasks` entry is missing
     input: bool = False  # the execution's input
+    signals: frozenset[str] = frozenset()  # ids of signals that tasks took in this decision
 
     def __bool__(self) -> bool:
-        return self.input or bool(self.outputs)
+        return self.input or bool(self.outputs) or bool(self.signals)

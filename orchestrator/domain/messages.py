@@ -22,6 +22,8 @@ class MessageType(StrEnum):
     TASK_FINISHED = "taskFinished"  # -> orchestration: the task document has a final result
     TIMER_DUE = "timerDue"  # -> orchestration: a wait or a deadline may be due
     CHECK = "check"  # -> orchestration: the execution was silent; look after lost work
+    SIGNAL_RECEIVED = "signalReceived"  # -> orchestration: a signal was stored
+    NOTIFY = "notify"  # -> tasks-standard: tell a webhook that the execution has ended
     RUN_TASK = "runTask"  # -> tasks-*: claim and run
 
 
@@ -30,13 +32,16 @@ QUEUE_OF: Final[dict[MessageType, str]] = {
     MessageType.TASK_FINISHED: ORCHESTRATION_QUEUE,
     MessageType.TIMER_DUE: ORCHESTRATION_QUEUE,
     MessageType.CHECK: ORCHESTRATION_QUEUE,
+    MessageType.SIGNAL_RECEIVED: ORCHESTRATION_QUEUE,
+    MessageType.NOTIFY: TASKS_STANDARD_QUEUE,
     MessageType.RUN_TASK: TASKS_STANDARD_QUEUE,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `task` is a task id; `item` the index of a map item."""
+    """One message. `task` is a task id (of a signal or a notification, its key); `item` the index
+    of a map item."""
 
     type: MessageType
     tenant: str

@@ -137,7 +137,7 @@ def _has_worker(draft: Draft, task: int) -> bool:
     state = draft.fold.maps.get(task)
     if kind is TaskType.MAP:
         return state is not None and state.completed == state.count
-    return kind is not TaskType.WAIT
+    return kind not in (TaskType.WAIT, TaskType.SIGNAL)
 
 
 def _failed_items(draft: Draft, task: int) -> bool:

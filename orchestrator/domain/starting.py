@@ -23,6 +23,7 @@ from orchestrator.domain.evaluation import (
 )
 from orchestrator.domain.failure import FailureType
 from orchestrator.domain.join import Verdict, judge
+from orchestrator.domain.signalling import start_signal
 from orchestrator.domain.status import Code
 from orchestrator.domain.topology import MAX_MAP_ITEMS
 from orchestrator.domain.workflow import TaskSpec, TaskType
@@ -124,6 +125,8 @@ def _start(draft: Draft, task: int, spec: TaskSpec) -> None:
             _start_wait(draft, task, spec)
         case TaskType.MAP:
             _start_map(draft, task, spec)
+        case TaskType.SIGNAL:
+            start_signal(draft, task, spec)
         case _:
             draft.ready.add(task)
 

@@ -2,9 +2,9 @@
 
 Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
 order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
-`deadlines`, `failure`, `output`, times, and what compensation needs. Everything else in that
-document (`workflow`, `version`, `input`, `tags`, …) is written at submission and never changes: see
-`engine/aggregate.py`.
+`signals`, `consumed`, `deadlines`, `failure`, `output`, times, and what compensation needs.
+Everything else in that document (`workflow`, `version`, `input`, `tags`, …) is written at
+submission and never changes: see `engine/aggregate.py`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ class ExecutionState:
     tasks: bytes  # status.Code per task, in definition order
     maps: Mapping[int, MapState] = field(default_factory=dict[int, MapState])
     waits: Mapping[int, int] = field(default_factory=dict[int, int])  # WAITING task -> due time
+    signals: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Signals that no task has taken: name -> ids, oldest first. No name without ids."""
+    consumed: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Signal task -> the signal that it took."""
     deadlines: Mapping[int, int] = field(default_factory=dict[int, int])
     """QUEUED or WAITING task -> when it fails if it has not ended. Only those that have one."""
     failure: FailureRecord | None = None

@@ -34,10 +34,13 @@ class TaskCheck:
         self._activities = activities
         self._targets = targets
         self._nearest = nearest
+        self._signals: dict[str, tuple[Json, str]] = {}  # name -> schema, and where it stands
 
     def check(self, task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
         """Findings of one task, its `do` and its `compensate`."""
         yield from self._work(task, path, self._default_retry)
+        if task.get("type") == "signal":
+            yield from self._signal(task, path)
         yield from _heartbeat(task, path, self._default_timeout)
         outer = {**self._default_retry, **_retry(task)}
         if isinstance(do := task.get("do"), dict):
@@ -65,6 +68,18 @@ class TaskCheck:
             yield from check_schema(schema, f"{path}.schema")
         if isinstance(task.get("retry"), dict):
             yield from check_retry(_retry(task), inherited, f"{path}.retry")
+
+    def _signal(self, task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
+        """Tasks that wait for one name take its signals in turn, so they must agree on what a
+        signal holds: it is checked when it comes, not when it is taken."""
+        name, schema = task.get("signal"), task.get("schema")
+        if not isinstance(name, str):
+            return
+        first, where = self._signals.setdefault(name, (schema, path))
+        if first != schema:
+            message = f'the signal "{name[:80]}" has another schema in {where}'
+            hint = "give both tasks the same schema, or wait for signals of two names"
+            yield ErrorDetail(f"{path}.schema", message, "SIGNAL_SCHEMA", hint)
 
     def _activity(self, name: Json, path: str) -> Iterator[ErrorDetail]:
         if self._activities is None or not isinstance(name, str) or name in self._activities:

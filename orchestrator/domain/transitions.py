@@ -45,7 +45,7 @@ class TaskOperation(StrEnum):
 
     QUEUE = "queue"  # dispatch to the workers; a waiting map: dispatch its gathering
     REQUEUE = "requeue"  # dispatch again what got lost
-    WAIT = "wait"  # start a timer, or a map's items
+    WAIT = "wait"  # start a timer, or a map's items, or wait for a signal
     SKIP = "skip"  # its `runWhen` or `when` says no
     COMPLETE = "complete"
     FAIL = "fail"
@@ -99,12 +99,18 @@ TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.REQUEUE, _T.QUEUED): _T.QUEUED,
     (TaskOperation.WAIT, _T.PENDING): _T.WAITING,
     (TaskOperation.SKIP, _T.PENDING): _T.SKIPPED,
-    (TaskOperation.COMPLETE, _T.PENDING): _T.COMPLETED,  # a wait over, an empty map, a replay
+    (
+        TaskOperation.COMPLETE,
+        _T.PENDING,
+    ): _T.COMPLETED,  # a wait over, an empty map, a signal there before, a replay
     (TaskOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,
-    (TaskOperation.COMPLETE, _T.WAITING): _T.COMPLETED,  # a wait whose time has come
+    (TaskOperation.COMPLETE, _T.WAITING): _T.COMPLETED,  # a wait whose time has come, a signal
     (TaskOperation.FAIL, _T.PENDING): _T.DEAD_LETTERED,  # its expression fails
     (TaskOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,
-    (TaskOperation.FAIL, _T.WAITING): _T.DEAD_LETTERED,  # a map with a failed item
+    (
+        TaskOperation.FAIL,
+        _T.WAITING,
+    ): _T.DEAD_LETTERED,  # a map with a failed item, a signal too late
     (TaskOperation.CANCEL, _T.PENDING): _T.CANCELLED,
     (TaskOperation.CANCEL, _T.QUEUED): _T.CANCELLED,
     (TaskOperation.CANCEL, _T.WAITING): _T.CANCELLED,

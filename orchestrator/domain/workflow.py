@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.domain.expressions import Expression, Template
+from orchestrator.domain.status import ExecutionStatus
 
 
 class TaskType(StrEnum):
@@ -111,9 +112,23 @@ class TaskSpec:
     items: Template | None = None  # map: must give a list
     max_concurrency: int = 0  # map: 0 means no limit but MAX_MAP_ITEMS
     do: TaskSpec | None = None  # map: what is run per item (`id` is the map's id, no needs)
+    signal: str = ""  # signal: the name that it waits for…
+    wait_ms: int | None = None  # …and for how long at most; None: for ever
+    schema: Any = None  # signal: JSON Schema of its payload, None: anything
     undoes: int | None = None  # a compensation: position of the task that it undoes
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySpec:
+    """A webhook that is told of an end."""
+
+    on: frozenset[ExecutionStatus]
+    url: str
+    secret: str | None = None  # name of the secret that signs
+    include_output: bool = False
+    retry: RetryPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +143,9 @@ class Workflow:
     timeout_ms: int | None = None  # of the whole execution
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
+    signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Signal name -> positions of the tasks that wait for it."""
+    notify: tuple[NotifySpec, ...] = ()
     undo: Mapping[int, int] = field(default_factory=dict[int, int])
     """Task -> its compensation: a task of its own, behind all that the definition names."""
 

@@ -26,6 +26,7 @@ class WorkingState:
     __slots__ = (
         "accepted_at",
         "codes",
+        "consumed",
         "deadline_at",
         "deadlines",
         "ended_at",
@@ -35,6 +36,7 @@ class WorkingState:
         "maps",
         "output",
         "seq",
+        "signals",
         "started_at",
         "status",
         "terminated",
@@ -47,6 +49,8 @@ class WorkingState:
         self.codes: bytearray = bytearray(state.tasks)
         self.maps: dict[int, MapState] = dict(state.maps)
         self.waits: dict[int, int] = dict(state.waits)
+        self.signals: dict[str, tuple[str, ...]] = dict(state.signals)
+        self.consumed: dict[int, str] = dict(state.consumed)
         self.deadlines: dict[int, int] = dict(state.deadlines)
         self.failure: FailureRecord | None = state.failure
         self.output: Payload | None = state.output
@@ -67,6 +71,8 @@ class WorkingState:
             tasks=bytes(self.codes),
             maps=dict(self.maps),
             waits=dict(self.waits),
+            signals=dict(self.signals),
+            consumed=dict(self.consumed),
             deadlines=dict(self.deadlines),
             failure=self.failure,
             output=self.output,
@@ -80,6 +86,11 @@ class WorkingState:
             terminated=self.terminated,
             seq=self.seq,
         )
+
+    def knows_signal(self, id: str) -> bool:
+        """Whether this signal was taken in before: it is buffered, or a task has it."""
+        buffered = any(id in ids for ids in self.signals.values())
+        return buffered or id in self.consumed.values()
 
     def set_deadline(self, task: int, due_at: int | None) -> None:
         """From now on `task` has this deadline; None: none, or the one it has."""

@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator.domain import codec, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
-from orchestrator.domain.events import Event, TaskFailed, TasksRequeued
+from orchestrator.domain.events import Event, SignalReceived, TaskFailed, TasksRequeued
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
@@ -32,7 +32,7 @@ from orchestrator.domain.topology import (
     MAX_ERROR_BYTES,
 )
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, letters, outbox
+from orchestrator.engine import claimcheck, documents, letters, notify_docs, outbox, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -99,6 +99,7 @@ async def commit(
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
     operations += taken.operations
+    operations += [Create(doc) for doc in notify_docs.of_commit(aggregate, events, state, now)]
     operations += beside
     room = MAX_BATCH_OPERATIONS - len(operations)
     if len(side) <= room and sum(map(_weight, side)) <= SIDE_BYTES_IN_COMMIT:
@@ -111,6 +112,8 @@ async def commit(
     engine.metrics.count("weft_commits_total")
     done = replace(aggregate, state=state, etag=etag, silence_ms=body["silence"], fresh=False)
     aggregates.remember(engine, done)
+    if taken := [event.id for event in events if isinstance(event, SignalReceived)]:
+        engine.spawn(signal_docs.settle(engine, partition, taken), "weft-signals")
     return done, sends
 
 
@@ -255,6 +258,11 @@ async def _side_documents(
             payload = await claimcheck.store(engine, partition, tasks[position].id, data)
             doc = documents.unworked(partition, tasks[position].id, TaskStatus.COMPLETED, now)
             docs.append({**doc, "output": payload.to_doc()})
+    signals = decision.signalled
+    stored = await signal_docs.stored_payloads(engine, partition, set(signals.values()))
+    for position, signal in signals.items():
+        doc = documents.unworked(partition, tasks[position].id, TaskStatus.COMPLETED, now)
+        docs.append({**doc, "output": stored[signal], "signal": signal})
     for position, failure in decision.failures.items():
         if position not in taken:
             doc = documents.unworked(partition, tasks[position].id, TaskStatus.DEAD_LETTERED, now)

@@ -17,7 +17,7 @@ import logging
 from typing import Any
 
 from orchestrator.domain.failure import scrub
-from orchestrator.domain.messages import BadMessage, Message, decode
+from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.topology import DEAD_LETTER_SUFFIX, EXECUTIONS
 from orchestrator.engine import documents, letters
 from orchestrator.engine.core import Engine
@@ -104,5 +104,6 @@ async def _named(engine: Engine, body: bytes) -> tuple[Message | None, dict[str,
     if doc is None:
         return None, {}
     header = {"workflow": doc.body.get("workflow"), "version": doc.body.get("version")}
-    header |= {"task": message.task or None, "item": message.item}
+    if message.type in (MessageType.RUN_TASK, MessageType.TASK_FINISHED):
+        header |= {"task": message.task, "item": message.item}
     return message, {name: value for name, value in header.items() if value is not None}

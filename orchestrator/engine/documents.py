@@ -10,6 +10,8 @@ All live in container `executions`, in the logical partition (tenantId, executio
     items:{task}:{chunk}  items       orchestrator, before MapStarted   500 evaluated items
     map:{task}:{chunk}    map         orchestrator                  item statuses, see `chunk_items`
     dead:{task}[:{item}]:{attempt}  deadletter  with the failure        see `letters`
+    notify:{seq}.{n}      notification  with the end, then its sender  see `notify_docs`
+    signal:{key}          signal      API, with its message         see `signal_docs`
 
 `sweepAt` (epoch ms) is the one field the sweeper looks for: on an execution "look after me if
 nothing happened by then", on a task "its lease or retry is overdue by then", on an outbox "should
@@ -75,6 +77,16 @@ def unworked(partition: tuple[str, str], task: str, status: TaskStatus, now: int
 def dead_id(task: str, item: int | None, attempt: str) -> str:
     """Id of a dead letter: one per task (or item) and attempt, however often it is written."""
     return f"dead:{task}:{attempt}" if item is None else f"dead:{task}:{item}:{attempt}"
+
+
+def signal_id(key: str) -> str:
+    """Id of a signal; `key` stands for its id, see `signalling.key_of`."""
+    return f"signal:{key}"
+
+
+def notification_id(key: str) -> str:
+    """Id of a notification, see `notifying.key_of`."""
+    return f"notify:{key}"
 
 
 def items_id(task: str, chunk: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
-from orchestrator.engine import attempt, claims, deadletters, gate, handback, results
+from orchestrator.engine import attempt, claims, deadletters, gate, handback, notify, results
 from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
@@ -28,10 +28,13 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
     then abandons the message."""
     try:
         message = decode(incoming.body)
-        if message.type is not MessageType.RUN_TASK:
+        if message.queue != TASKS_STANDARD_QUEUE:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
         await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
+        return
+    if message.type is MessageType.NOTIFY:
+        await notify.handle(engine, message, incoming)
         return
     async with gate.Passage(engine, incoming) as passage:
         await _take(engine, message, incoming, passage)

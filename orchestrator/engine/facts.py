@@ -6,7 +6,7 @@ wrote in the same transaction as the message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.domain.codec import iso
@@ -20,7 +20,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, documents, overdue
+from orchestrator.engine import claimcheck, documents, overdue, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
@@ -41,7 +41,7 @@ _NO_RESULT = frozenset(
 async def inputs_of(
     engine: Engine,
     aggregate: Aggregate,
-    messages: Iterable[Message],
+    messages: Sequence[Message],
     *,
     resuming: bool = False,
 ) -> list[Input]:
@@ -65,13 +65,16 @@ async def inputs_of(
                     finished[id] = (position, message.item)
             case MessageType.CHECK:
                 check = True
-            case MessageType.RUN_TASK:
+            case MessageType.SIGNAL_RECEIVED:
+                pass  # read below, all at once
+            case MessageType.RUN_TASK | MessageType.NOTIFY:
                 pass  # not ours: it came to the wrong queue
     if check:
         inputs += [Start(), TimerDue()]
         for task, item in in_flight(aggregate.state):
             id = documents.task_id(aggregate.workflow.tasks[task].id, item)
             finished[id] = (task, item)
+    inputs += await signal_docs.arrivals(engine, aggregate, messages)
     late: dict[int, dict[str, Any] | None] = {}
     if check or timer:
         some = past_deadline(aggregate.state, engine.clock.now())[: overdue.READ_AT_ONCE]
@@ -153,9 +156,17 @@ def execution_facts(aggregate: Aggregate) -> dict[str, Json]:
     }
 
 
-def empty(aggregate: Aggregate) -> Facts:
-    """Facts before anything was loaded."""
-    return Facts(input_loaded=False, execution=execution_facts(aggregate))
+def empty(aggregate: Aggregate, outputs: Mapping[str, Json] | None = None) -> Facts:
+    """Facts before anything was loaded. `outputs`: of tasks that complete in this decision."""
+    status = TaskStatus.COMPLETED.value
+    return Facts(
+        input_loaded=False,
+        execution=execution_facts(aggregate),
+        tasks={
+            task: {"output": output, "status": status, "error": None}
+            for task, output in (outputs or {}).items()
+        },
+    )
 
 
 async def supply(engine: Engine, aggregate: Aggregate, known: Facts, needs: Needs) -> Facts:
@@ -165,6 +176,10 @@ async def supply(engine: Engine, aggregate: Aggregate, known: Facts, needs: Need
         input_loaded=known.input_loaded or needs.input,
         tasks={**known.tasks, **await outcomes(engine, aggregate, needs.outputs)},
         execution=known.execution,
+        signals={
+            **known.signals,
+            **await signal_docs.payloads(engine, aggregate.partition, needs.signals),
+        },
     )
 
 

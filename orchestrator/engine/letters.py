@@ -7,7 +7,7 @@ final:
 
     id         dead:{task}[:{item}]:{attempt}    attempt `s{seq}`: it failed without a worker
     status     OPEN, then RETRIED | SKIPPED | FAILED | DISCARDED, once
-    kind       task | item | message
+    kind       task | item | message | notification (with `notification`, its key)
     reason     attemptsExhausted | notRetryable | notRun, or the broker's words for a message
     failure    the whole error chain       errorType    its outermost type, for filters
     input      what the last attempt was given (claim check), every secret masked
@@ -125,3 +125,20 @@ def _letter(
     if aggregate.traceparent:
         letter["traceparent"] = aggregate.traceparent
     return letter
+
+
+def of_notification(
+    aggregate: Aggregate, doc: dict[str, Any], failure: Failure, now: int, *, retryable: bool
+) -> dict[str, Any]:
+    """The letter for a notification that could not be delivered."""
+    key = f"notify.{doc['key']}"  # a dot: no task is called like it
+    reason = "attemptsExhausted" if retryable else "notRetryable"
+    letter = _letter(aggregate, key, None, str(doc["attempt"]), failure, reason, now)
+    del letter["task"]
+    return {
+        **letter,
+        "kind": "notification",
+        "notification": doc["key"],
+        "attempt": doc["attempt"],
+        "attempts": doc["attempts"],
+    }

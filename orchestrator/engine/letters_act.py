@@ -32,6 +32,7 @@ from orchestrator.engine import (
     inspect,
     letters_edit,
     letters_list,
+    letters_notify,
     letters_wish,
     outbox,
     relay,
@@ -110,6 +111,9 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
     elif messages:
         await _messages(engine, partition, messages, wish, now)
         done = messages
+    elif notifications := [one for one in found if one.body["kind"] == letters_notify.KIND]:
+        await letters_notify.act(engine, partition, notifications, wish, now)
+        done = notifications
     else:
         aggregate = await inspect.aggregate(engine, *partition)
         if _changes_nothing(aggregate, found, wish):
@@ -179,7 +183,12 @@ async def _change(
         letters_edit.check(aggregate, fitting[0].body, wish.value)
     inputs: list[Input] = await facts.inputs_of(engine, aggregate, _unheard(aggregate, fitting))
     inputs += letters_wish.inputs(aggregate, [letter.body for letter in fitting], wish)
-    decision = await decide_with_facts(engine, aggregate, inputs, now)
+    outputs = {
+        one.body["task"]: wish.value
+        for one in fitting
+        if wish.action is Action.SKIP and "item" not in one.body
+    }
+    decision = await decide_with_facts(engine, aggregate, inputs, now, outputs)
     done = [letter for letter in fitting if letters_wish.was_done(aggregate, decision, letter.body)]
     if not done:
         raise _no_sense(aggregate, wish)

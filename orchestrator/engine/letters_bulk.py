@@ -21,6 +21,7 @@ from orchestrator.engine import (
     inspect,
     letters_act,
     letters_list,
+    letters_notify,
     relay,
 )
 from orchestrator.engine.commit import Outdated, commit
@@ -40,10 +41,17 @@ PAGE = 200
 
 
 async def bulk(
-    engine: Engine, tenant: str, filter: LetterFilter, wish: Wish, *, limit: int = MAX_BULK
+    engine: Engine,
+    tenant: str,
+    filter: LetterFilter,
+    wish: Wish,
+    *,
+    limit: int = MAX_BULK,
+    but: str = "",
 ) -> BulkResult:
-    """Do it to at most `limit` OPEN letters that `filter` finds, newest first. What is refused
-    stays as it is and is listed with the reason. Raises `InvalidError` (reason)."""
+    """Do it to at most `limit` OPEN letters that `filter` finds, newest first, but those of the
+    kind `but`. What is refused stays as it is and is listed with the reason. Raises `InvalidError`
+    (reason)."""
     letters_act.check_reason(wish.reason)
     until = engine.clock.now() + BUDGET_MS
     wanted = replace(filter, status=LetterStatus.OPEN)
@@ -56,6 +64,7 @@ async def bulk(
         )
         more = after is not None
         seen += len(found)
+        found = [letter for letter in found if letter.body["kind"] != but]
         # Of one execution in one commit; the order between executions does not matter.
         found.sort(key=lambda letter: (letter.body["executionId"], letter.body["kind"]))
         for _, letters in groupby(found, lambda one: (one.body["executionId"], one.body["kind"])):
@@ -143,7 +152,9 @@ async def retry_execution(
             code="CANNOT_RETRY",
         )
     wish = Wish(action=Action.RETRY, by=by, reason=reason)
-    result = await bulk(engine, tenant, LetterFilter(execution=execution), wish, limit=100_000)
+    mine = LetterFilter(execution=execution)
+    # Who could not be told of the end is another matter than how it ended.
+    result = await bulk(engine, tenant, mine, wish, limit=100_000, but=letters_notify.KIND)
     if not result.done and status is ExecutionStatus.FAILED:
         await _reopen(engine, tenant, execution, by, reason)
     return await inspect.execution(engine, tenant, execution)

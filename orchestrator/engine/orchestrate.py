@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import next_wake
 from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.inputs import Input
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import competing, deadletters, facts, handback, relay
+from orchestrator.engine import competing, deadletters, facts, handback, relay, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -53,8 +54,8 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
     for incoming in batch:
         try:
             message = decode(incoming.body)
-            if message.type is MessageType.RUN_TASK:
-                raise BadMessage("runTask does not belong to the orchestration queue")
+            if message.queue != ORCHESTRATION_QUEUE:
+                raise BadMessage(f"{message.type.value} does not belong to the orchestration queue")
         except BadMessage as error:
             await deadletters.capture(
                 engine, incoming, queue=ORCHESTRATION_QUEUE, reason=error.reason
@@ -144,6 +145,7 @@ async def advance(
             if aggregate.state.status is ExecutionStatus.FAILED and not aggregate.fresh:
                 await once(True)  # an operator may have reopened it since
                 return
+            await signal_docs.put_away(engine, partition, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
@@ -157,6 +159,7 @@ async def advance(
         done, sends = await commit(engine, aggregate, decision, now=now)
         _count(engine, decision)
         await relay.send_now(engine, sends)
+        await _hand_back_unseen(engine, done, messages, incoming)
         if not aggregate.state.waits.keys() - done.state.waits.keys():
             await _early_timer(engine, done, messages, incoming, now)
 
@@ -173,10 +176,15 @@ async def _decide(
 
 
 async def decide_with_facts(
-    engine: Engine, aggregate: Aggregate, inputs: Sequence[Input], now: int
+    engine: Engine,
+    aggregate: Aggregate,
+    inputs: Sequence[Input],
+    now: int,
+    outputs: Mapping[str, Json] | None = None,
 ) -> Decision:
-    """Decide, loading what the expressions turn out to need."""
-    known = facts.empty(aggregate)
+    """Decide, loading what the expressions turn out to need. `outputs`: task id -> an output that
+    the decision is about to store, so that it cannot be loaded."""
+    known = facts.empty(aggregate, outputs)
     # Every round loads the input or the result of a task that was not loaded before: more rounds
     # than that are a fault of ours, and must not spin for ever.
     for _ in range(len(aggregate.workflow.tasks) + 2):
@@ -199,11 +207,32 @@ async def _nothing_to_do(
     else:
         aggregates.remember(engine, aggregate)
     await _early_timer(engine, aggregate, messages, incoming, now)
+    await _hand_back_unseen(engine, aggregate, messages, incoming)
+    keys = [key for key in signal_docs.named(messages) if signal_docs.knows(aggregate.state, key)]
+    if keys:
+        engine.spawn(signal_docs.settle(engine, aggregate.partition, keys), "weft-signals")
     late = facts.pending_results(aggregate, messages)
     if late:
         await handback.send(engine, late, incoming, delay_ms=handback.STALE_READ_MS)
     else:
         engine.metrics.count("weft_duplicates_suppressed_total", "orchestration")
+
+
+async def _hand_back_unseen(
+    engine: Engine,
+    aggregate: Aggregate,
+    messages: Sequence[Message],
+    incoming: Sequence[Incoming],
+) -> None:
+    unseen = signal_docs.unseen(aggregate.state, messages)
+    if unseen:
+        await handback.send(
+            engine,
+            unseen,
+            incoming,
+            delay_ms=handback.STALE_READ_MS,
+            max_hops=handback.MAX_STALE_HOPS,
+        )
 
 
 async def _early_timer(

@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import outbox, relay
+from orchestrator.engine import notify_docs, outbox, relay, signal_docs
 from orchestrator.engine.breakers_silence import is_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
@@ -40,6 +40,8 @@ async def sweep(engine: Engine) -> SweepReport:
     now = engine.clock.now()
     outboxes = 0
     tasks: list[OutMessage] = []
+    signals: list[OutMessage] = []
+    notifications: list[OutMessage] = []
     executions: list[OutMessage] = []
     swept: list[tuple[object, ...]] = []
     for doc in await _overdue(engine, "outbox", now):
@@ -48,17 +50,29 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
             tasks.append(_message(engine, doc, MessageType.RUN_TASK))
             swept.append(_key(doc))
+    for doc in await _overdue(engine, signal_docs.TYPE, now):
+        if not _recently(engine, doc, now):
+            signals.append(_message(engine, doc, MessageType.SIGNAL_RECEIVED, doc["key"]))
+            swept.append(_key(doc))
+    for doc in await _overdue(engine, notify_docs.TYPE, now):
+        if not _recently(engine, doc, now):
+            notifications.append(_message(engine, doc, MessageType.NOTIFY, doc["key"]))
+            swept.append(_key(doc))
     for doc in await _overdue(engine, "execution", now):
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
             swept.append(_key(doc))
-    if await _send(engine, tasks + executions):
+    if await _send(engine, tasks + signals + notifications + executions):
         for key in swept:
             engine.part(_Swept).sent.put(key, now)
     engine.metrics.count("weft_repairs_total", "task", len(tasks))
+    engine.metrics.count("weft_repairs_total", "signal", len(signals))
+    engine.metrics.count("weft_repairs_total", "notification", len(notifications))
     engine.metrics.count("weft_checks_total", by=len(executions))
-    report = SweepReport(outboxes=outboxes, tasks=len(tasks), executions=len(executions))
-    if outboxes or tasks:
+    report = SweepReport(
+        outboxes=outboxes, tasks=len(tasks), signals=len(signals), executions=len(executions)
+    )
+    if outboxes or tasks or signals:
         log.warning(
             "sweeper sent what was overdue",
             extra={"action": "sweep.repaired", "outboxes": outboxes, "tasks": len(tasks)},
@@ -94,11 +108,10 @@ def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
     return last is not None and now - last < engine.tunables.silence_ms
 
 
-def _message(engine: Engine, doc: dict[str, Any], kind: MessageType) -> OutMessage:
+def _message(engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = "") -> OutMessage:
     """A fresh message id each time: one used before would be dropped as a duplicate."""
-    message = Message(
-        kind, doc["tenantId"], doc["executionId"], doc.get("task", ""), doc.get("item")
-    )
+    task = key or doc.get("task", "")
+    message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
     return outbox.out_message(message, engine.ids.new())
 
 

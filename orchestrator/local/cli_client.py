@@ -69,11 +69,7 @@ class Client:
         )
 
     def start(
-        self,
-        workflow: str,
-        request: Mapping[str, Any],
-        *,
-        key: str | None = None,
+        self, workflow: str, request: Mapping[str, Any], *, key: str | None = None
     ) -> dict[str, Any]:
         """Start an execution; `request` may have `input`, `version` and `tags`. With `key`, the
         same call again gives the same execution."""
@@ -127,6 +123,15 @@ class Client:
         headers = {} if key is None else {b"Idempotency-Key": header(key)}
         path = f"/v1/executions/{segment(id, 'execution id')}/replay"
         return self._call("POST", path, json=dict(request), headers=headers)
+
+    def signal(self, id: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a signal; `request` has `name` and may have `payload` and `id`."""
+        path = f"/v1/executions/{_segment(id, 'execution id')}/signals"
+        return self._call("POST", path, json=dict(request))
+
+    def signals(self, id: str) -> dict[str, Any]:
+        """All signals of an execution, oldest first, as one page."""
+        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/signals", {}, None)
 
     # --- dead letters -----------------------------------------------------------------------------
 

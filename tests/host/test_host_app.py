@@ -66,6 +66,8 @@ HTTP_FUNCTIONS = {
     "resume_schedule": "POST v1/schedules/{schedule}/resume",
     "run_schedule": "POST v1/schedules/{schedule}/run",
     "list_fires": "GET v1/schedules/{schedule}/history",
+    "send_signal": "POST v1/executions/{id}/signals",
+    "list_signals": "GET v1/executions/{id}/signals",
     "list_breakers": "GET v1/breakers",
     "get_breaker": "GET v1/breakers/{dependency}",
     "open_breaker": "POST v1/breakers/{dependency}/open",

@@ -21,6 +21,15 @@ class Flow:
     input: dict[str, Any]
     comparable: bool
 
+    @property
+    def signals(self) -> dict[str, list[str]]:
+        """Signal name -> ids of the tasks that wait for it."""
+        found: dict[str, list[str]] = {}
+        for id, task in self.definition["tasks"].items():
+            if task["type"] == "signal":
+                found.setdefault(task["signal"], []).append(id)
+        return found
+
 
 def draw(rng: random.Random, name: str) -> Flow:
     """A workflow of 1 to 9 tasks; now and then a wide one."""
@@ -47,7 +56,27 @@ def draw(rng: random.Random, name: str) -> Flow:
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
     }
     late = _deadlines(definition)
-    return Flow(name, definition, given, comparable=timeout is None and not late)
+    limited = _signals(definition)
+    return Flow(name, definition, given, comparable=timeout is None and not (late or limited))
+
+
+def _signals(definition: dict[str, Any]) -> bool:
+    """Let some tasks of one workflow in three wait for signals; whether any of them has a limit:
+    which side wins against that depends on when things happen."""
+    rng = random.Random(f"signals {definition}")
+    if rng.random() > 0.33:
+        return False
+    common = ("needs", "runWhen", "when", "continueOnError", "deadline")
+    limited = False
+    for id, task in definition["tasks"].items():
+        if task["type"] in ("wait", "transform") or rng.random() < 0.2:
+            wait = {"type": "signal", "signal": rng.choice(("go", "go", "stop", "big"))}
+            if rng.random() < 0.2:
+                wait["timeout"] = rng.choice(("5s", "60s", "10m"))
+                limited = True
+            kept = {name: task[name] for name in common if name in task}
+            definition["tasks"][id] = wait | kept
+    return limited
 
 
 def _deadlines(definition: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from orchestrator.engine import outbox, verify
 from tests.simulation.judge_letters import altered, judge_letters
 from tests.simulation.profile import Profile
 from tests.simulation.reference import Reference, attempts_of
+from tests.simulation.signallers import judge_signals, unmarked
 from tests.simulation.undoing import all_tasks
 from tests.simulation.world import QUEUES, TENANT, World
 
@@ -32,6 +33,7 @@ async def judge(world: World, profile: Profile) -> None:
         for problem in report.problems:
             world.fail(f"{id}: {problem}")
         _agree(world, id)
+        judge_signals(world, id)
         world.watch.undoing.judge(id, doc["status"], doc["state"])
         if flow.comparable and id not in world.cancelled and not altered(world, id):
             expected = reference.of(flow)
@@ -111,6 +113,8 @@ async def recover_again(world: World) -> None:
         elif body["type"] == "task":
             for kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED):
                 messages.append(Message(kind, *owner, body["task"], body.get("item")))
+        elif body["type"] == "signal":
+            messages.append(Message(MessageType.SIGNAL_RECEIVED, *owner, body["key"]))
     engine = world.client.engine
     sending = [outbox.out_message(message, engine.ids.new()) for message in messages]
     await world.broker.send(sending)
@@ -125,7 +129,8 @@ async def recover_again(world: World) -> None:
 
 
 def _quiet(world: World) -> bool:
-    return not any(world.broker.queues[queue] for queue in QUEUES) and not _outboxes(world)
+    queued = any(world.broker.queues[queue] for queue in QUEUES)
+    return not queued and not _outboxes(world) and not unmarked(world)
 
 
 def _outboxes(world: World) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain import applying, compensating, join, reopening, starting
+from orchestrator.domain import applying, compensating, join, reopening, starting, working
 from orchestrator.engine import (
     claims,
     commit,
@@ -167,6 +167,20 @@ MUTANTS = (
         "_item_result",
         " and state.items[item] == Code.QUEUED",
         "",
+    ),
+    Mutant(
+        "signal that was taken is taken in again",
+        working,
+        "WorkingState.knows_signal",
+        "return buffered or id in self.consumed.values()",
+        "return buffered",
+    ),
+    Mutant(
+        "sweeper that forgets signals",
+        sweep,
+        "sweep",
+        "await _overdue(engine, signal_docs.TYPE, now)",
+        "[]",
     ),
     Mutant(
         "undone in the order of completion",

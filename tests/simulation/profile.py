@@ -117,6 +117,13 @@ class Profile:
             self.chance("operator", "terminate", 0.01, 0, 99),
         ]
 
+    def signals(self) -> list[Chance]:
+        """Every second or so; size: which execution, name and id."""
+        return [
+            self.chance("operator", "signal", 0.3, 0, 999),
+            self.chance("double", "again", 0.2, 0, 999),
+        ]
+
     def redrive(self) -> list[Chance]:
         """Every second or so; size: a number to choose by."""
         return [

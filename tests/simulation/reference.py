@@ -13,6 +13,7 @@ from tests.simulation.flows import Flow
 from tests.simulation.loop import SimLoop
 from tests.simulation.profile import CALM
 from tests.simulation.redrive import finish_held
+from tests.simulation.signallers import signaller
 from tests.simulation.watch import ENDED
 from tests.simulation.world import TENANT, Submission, World
 
@@ -72,6 +73,7 @@ class Reference:
     async def _live(self, world: World) -> None:
         await world.publish([world.submissions[0].flow])
         world.start_workers()
+        world.spawn(signaller, world)
         await world.submit(world.submissions[0])
         world.spawn(finish_held, world)
         assert await world.until(lambda: not world.open(), 24 * 3_600), world.problems

@@ -17,6 +17,7 @@ from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
 from tests.simulation.redrive import Redrive, finish_held
+from tests.simulation.signallers import signaller
 from tests.simulation.world import TENANT, Submission, World
 
 END_WITHIN_S = 3_600
@@ -122,6 +123,7 @@ async def _live(world: World, scenario: Scenario) -> None:
     world.plan.enabled = enabled
     world.start_workers()
     world.spawn(world.chaos)
+    world.spawn(signaller, world)
     redrive = Redrive(world)
     redrive.start()
     operating = [world.spawn(operator, world), world.spawn(redrive.live)]

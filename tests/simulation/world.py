@@ -60,12 +60,13 @@ class Chances:
     relays: Any = field(init=False)
     chaos: Any = field(init=False)
     operators: Any = field(init=False)
+    signals: Any = field(init=False)
     redrive: Any = field(init=False)
 
     def __post_init__(self) -> None:
         for name in (
             "writes", "reads", "sends", "settles", "payloads", "life", "pauses", "relays", "chaos",
-            "operators", "redrive",
+            "operators", "redrive", "signals",
         ):  # fmt: skip
             setattr(self, name, getattr(self.profile, name)())
 
@@ -111,6 +112,9 @@ class World:
         self.problems: list[str] = []
         self.crashes = 0
         self.cancelled: set[str] = set()  # an operator tried to
+        self.signals: dict[tuple[str, str], tuple[str, bool]] = {}
+        """(execution, signal id) -> its name, and whether it was accepted."""
+        self.healed_at = 0
         self.deeds: dict[str, Deed] = {}  # what operators wanted of dead letters, by their names
         self.outage = False  # the store was down for longer than the engine is patient
         self.writing = ""
@@ -282,6 +286,7 @@ class World:
         """From now on nothing fails any more."""
         self.note("faults end")
         self.plan.enabled = False
+        self.healed_at = self.now()
         self.store_down_until = self.broker_down_until = 0
         for worker in self.workers:
             worker.heal()

@@ -10,6 +10,7 @@ from orchestrator.domain import events as ev
 from orchestrator.domain.codec import event_from_doc, event_to_doc, state_from_doc, state_to_doc
 from orchestrator.domain.codec_state import chunks_of
 from orchestrator.domain.compensating import gives_back
+from orchestrator.domain.compile import signal_tasks
 from orchestrator.domain.deadlines import overdue
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import messages_for, next_wake
@@ -56,7 +57,8 @@ Raw = dict[str, Any]
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
     """One task: `compensate` (a flag), `run_when`, `when` (source), `items`, `until` (JSON),
-    `type`, … as in TaskSpec. With `items` it is a map, with `duration_ms` or `until` a wait."""
+    `type`, … as in TaskSpec. With `items` it is a map, with `duration_ms` or `until` a wait, with
+    `signal` it waits for that."""
     return {"id": id, "needs": needs, **fields}
 
 
@@ -82,6 +84,7 @@ def workflow(
         on_failure=OnFailure(on_failure),
         timeout_ms=timeout_ms,
         output=None if output is None else Template.compile(output),
+        signals=signal_tasks(specs),
         undo={of: len(tasks) + number for number, of in enumerate(undone)},
     )
 
@@ -97,6 +100,8 @@ def _spec(raw: Raw, index: dict[str, int]) -> TaskSpec:
         kind = TaskType.WAIT
         if "until" in fields:
             fields["until"] = Template.compile(fields["until"])
+    elif "signal" in fields:
+        kind = TaskType.SIGNAL
     kind = TaskType(fields.pop("type", kind))
     run_when = RunWhen(fields.pop("run_when", "allSucceeded"))
     if "when" in fields:
@@ -146,6 +151,7 @@ class Sim:
         self.answered: list[TaskResult] = []
         self.sent: list[Key] = []
         self.reopened = False
+        self.payloads: dict[str, Json] = {}  # of signals
 
     def start(self) -> Sim:
         self.step(Start())
@@ -164,6 +170,8 @@ class Sim:
             self._store(position, output, None)
         for position, failure in decision.failures.items():
             self._store(position, None, failure)
+        for position, id in decision.signalled.items():
+            self._store(position, self.payloads.get(id), None)
         self.items.update(decision.items)
         for out in messages_for(self.workflow, "t", "x", decision.events, self.state):
             if out.message.type is MessageType.RUN_TASK:
@@ -175,13 +183,21 @@ class Sim:
     def decide(self, inputs: Sequence[Input]) -> Decision:
         """With no fact at first; then with exactly what was asked for."""
         tasks: dict[str, dict[str, Json]] = {}
+        signals: dict[str, Json] = {}
         loaded = False
         while True:
-            facts = Facts(input=self.input if loaded else None, input_loaded=loaded, tasks=tasks)
+            facts = Facts(
+                input=self.input if loaded else None,
+                input_loaded=loaded,
+                tasks=tasks,
+                signals=signals,
+            )
             decision = decide(self.workflow, self.state, inputs, facts, self.now)
             if not decision.needs:
                 return decision
-            assert decision.needs.outputs - tasks.keys() or (decision.needs.input and not loaded)
+            new = decision.needs.outputs - tasks.keys() or decision.needs.signals - signals.keys()
+            assert new or (decision.needs.input and not loaded)
+            signals |= {id: self.payloads[id] for id in decision.needs.signals}
             loaded = loaded or decision.needs.input
             tasks |= {id: self._fact(id, inputs) for id in decision.needs.outputs}
 
@@ -304,7 +320,7 @@ class Sim:
                 # So does a map: it gathers although one of its needs was taken up again.
                 codes = state.tasks if self.reopened else b""
                 starting = [t for t in event.tasks if not codes or codes[t] == Code.PENDING]
-            case ev.TaskWaiting() | ev.MapStarted():
+            case ev.TaskWaiting() | ev.MapStarted() | ev.SignalAwaited():
                 starting = (event.task,)
             case ev.TaskCompleted() | ev.TaskFailed():
                 # What ran when an operator took up one of its needs goes on.

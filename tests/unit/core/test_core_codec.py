@@ -70,6 +70,7 @@ EVENTS: dict[type, dict[str, Any]] = {
         "task": positions,
         "attempt": count,
         "started_at": st.none() | times,
+        "signal": texts,
         "undo": st.none() | positions,
     },
     ev.TaskFailed: {
@@ -106,6 +107,13 @@ EVENTS: dict[type, dict[str, Any]] = {
         "deadline_at": st.none() | times,
     },
     ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
+    ev.SignalReceived: {"id": texts, "name": texts},
+    ev.SignalAwaited: {
+        "task": positions,
+        "name": texts,
+        "due_at": st.none() | times,
+        "deadline_at": st.none() | times,
+    },
     ev.CompensationStarted: {
         "ending": st.sampled_from(["FAILED", "CANCELLED"]),
         "failure": st.none() | records,
@@ -159,6 +167,8 @@ states = st.builds(
     tasks=st.text(alphabet="PQWCSsXDH", max_size=50).map(str.encode),
     maps=st.dictionaries(positions, map_states(), max_size=2),
     waits=st.dictionaries(positions, times, max_size=3),
+    signals=st.dictionaries(texts, st.lists(texts, min_size=1, max_size=3).map(tuple), max_size=2),
+    consumed=st.dictionaries(positions, texts, max_size=2),
     hidden=positions,
     undo=many,
     ending=st.none() | st.sampled_from(ExecutionStatus),

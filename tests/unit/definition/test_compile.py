@@ -158,7 +158,7 @@ def test_what_the_worker_resolves() -> None:
         until: {type: wait, until: "${input}"}
         never: {type: transform, output: null, when: false}
         always: {type: transform, output: null, when: true}
-        signal: {type: signal, signal: x}
+        signal: {type: signal, signal: x, timeout: 2s, schema: {type: object}}
         """
     )
     none, http, wait, until, never, always, signal = compiled(raw).tasks
@@ -176,7 +176,8 @@ def test_what_the_worker_resolves() -> None:
     assert never.when is not None
     assert never.when.evaluate(Scope()) is False
     assert always.when is None
-    assert (signal.raw, wait.raw) == ({"type": "signal", "signal": "x"}, None)
+    assert (signal.signal, signal.wait_ms, signal.schema) == ("x", 2_000, {"type": "object"})
+    assert (signal.raw, wait.raw, wait.signal) == (None, None, "")
 
 
 def test_the_workflow_itself() -> None:
@@ -214,7 +215,6 @@ def test_loading_what_was_never_published_is_a_clear_error(raw: Any) -> None:
 def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
     assert fields == {
-        "$.tasks.approve.type",
         "$.tasks.ship.type",
         "$.tasks.old.type",
     }

@@ -268,6 +268,7 @@ def test_unknown_fields_are_refused_with_the_nearest_known_name() -> None:
         ),
         ("{type: signal, signal: 'a b'}", ".signal", "BAD_NAME"),
         ("{type: signal, signal: a, schema: {type: nonsense}}", ".schema.type", "BAD_SCHEMA"),
+        ("{type: signal, signal: a, retry: {maxAttempts: 2}}", ".retry", "UNKNOWN_FIELD"),
         ("{type: workflow, workflow: A}", ".workflow", "BAD_NAME"),
         ("{type: workflow, workflow: a, version: 0}", ".version", "BAD_VALUE"),
         ("{type: publish, event: {}}", ".event.type", "MISSING_FIELD"),

@@ -363,3 +363,13 @@ async def test_of_two_decisions_at_once_one_counts(make: MakeWorld) -> None:
     (done,) = [one for one in results if not isinstance(one, BaseException)]
     (letter,) = await letters(world)
     assert letter.status == done.status
+
+
+async def test_the_output_of_a_skip_is_what_the_same_decision_reads(make: MakeWorld) -> None:
+    """It ends the execution at once, whose output is an expression over it."""
+    world = await make(bad=lambda call: 1 / 0)
+    await world.publish(flow(a=task("bad", retry=retry(1)), output="${tasks.a.output}"))
+    id = (await world.start("flow")).id
+    await world.settle()
+    await act(world, (await letters(world))[0].id, Action.SKIP, value={"n": 1})
+    assert (await world.view(id)).output == {"n": 1}

@@ -18,6 +18,7 @@ from orchestrator.functions import (
     http_executions,
     http_operations,
     http_schedules,
+    http_signals,
     http_triggers,
     http_workflows,
 )
@@ -67,6 +68,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_control.blueprint(provider),
         http_deadletters.blueprint(provider),
         http_schedules.blueprint(provider),
+        http_signals.blueprint(provider),
         http_breakers.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),

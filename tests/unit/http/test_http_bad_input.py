@@ -410,7 +410,7 @@ async def test_wrong_method_is_405_with_allow(
     ("method", "path"),
     [
         ("GET", "/v1/deadletter"),
-        ("POST", "/v1/executions/e-1/signals"),
+        ("POST", "/v1/executions/e-1/signal"),
         ("GET", "/v1"),
         ("GET", "/v1/executions/e-1/tasks/a/b"),
         ("GET", "/v1/execution"),

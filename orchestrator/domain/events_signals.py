@@ -1,0 +1,28 @@
+"""What happens to signals: they arrive, and tasks begin to wait for them. Part of `events`.
+
+That a signal was consumed is told by the `TaskCompleted` of the task that took it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalReceived:
+    """A signal was taken in. It is buffered under its name until a task takes it."""
+
+    at: int
+    id: str  # the key of its document, see `signalling.key_of`
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalAwaited:
+    """A `signal` task waits for the next signal of this name, until `due_at` if it has a limit."""
+
+    at: int
+    task: int
+    name: str
+    due_at: int | None = None
+    deadline_at: int | None = None

@@ -1,0 +1,288 @@
+"""Tell a webhook that an execution has ended: claim, send, record, as a task's attempt does.
+
+At least once: who dies between sending and recording sends again, under the same event id. The
+request goes through the http activity, so that its client and its egress rules are the only ones.
+What cannot be delivered becomes a dead letter of kind `notification`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from typing import Any
+
+from orchestrator.domain import jsonvalues
+from orchestrator.domain.effects import Outgoing
+from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.retry import is_retryable, next_delay
+from orchestrator.domain.status import TaskStatus
+from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS, TASKS_STANDARD_QUEUE
+from orchestrator.domain.workflow import NotifySpec
+from orchestrator.engine import aggregate as aggregates
+from orchestrator.engine import (
+    claimcheck,
+    claims,
+    deadletters,
+    documents,
+    handback,
+    letters,
+    outbox,
+    relay,
+)
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.attempt import HTTP_ACTIVITY
+from orchestrator.engine.core import Engine
+from orchestrator.engine.documents import NewerSchema
+from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.ports import (
+    ActivityCall,
+    ActivityFailed,
+    Conflict,
+    Create,
+    Document,
+    NotFound,
+    PayloadNotFound,
+    PreconditionFailed,
+    Replace,
+    SecretNotFound,
+    StoreError,
+    Throttled,
+    Unavailable,
+)
+
+log = logging.getLogger(__name__)
+
+SEND_MS = 15_000
+"""One attempt may take this long. The lease is longer, so nothing has to renew it."""
+LEASE_MS = 30_000
+CONFLICT = 409
+"""Another request of ours may be in the receiver's works: tried again, unlike other 4xx."""
+
+
+async def handle(engine: Engine, message: Message, incoming: Incoming) -> None:
+    """Take one message. Raises only if neither the store nor the broker can be reached."""
+    try:
+        await _deliver(engine, message, incoming)
+    except (Throttled, Unavailable, NewerSchema) as error:
+        log.warning(
+            "notification not sent, its message is handed back",
+            extra={"action": "notify.handed_back", "error": type(error).__name__},
+        )
+        await handback.send(engine, [message], [incoming])
+    except Exception as error:
+        log.exception(
+            "notification cannot be sent, its message becomes a dead letter",
+            extra={"action": "notify.poisoned", "execution": message.execution},
+        )
+        reason = f"notification {message.task}: {type(error).__name__}"
+        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=reason)
+
+
+async def _deliver(engine: Engine, message: Message, incoming: Incoming) -> None:
+    partition = (message.tenant, message.execution)
+    ids = [partition[1], documents.notification_id(message.task)]
+    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
+    if len(found) < len(ids):
+        stale = handback.STALE_READ_MS
+        await handback.send(
+            engine, [message], [incoming], delay_ms=stale, max_hops=handback.MAX_STALE_HOPS
+        )
+        return
+    stored, execution = found[ids[1]], found[ids[0]]
+    now = engine.clock.now()
+    early = stored.body.get("dueAt", 0) - now
+    if not _is_due(stored.body, now):
+        if 0 < early <= handback.CLOCK_SKEW_MS:
+            await handback.send(engine, [message], [incoming], delay_ms=early)
+        return
+    aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
+    spec = aggregate.workflow.notify[stored.body["number"]]
+    claim = await _claim(engine, aggregate, spec, stored, now)
+    if claim is None:
+        return
+    doc, etag = claim
+    failure = await _send(engine, aggregate, spec, doc)
+    await _record(engine, aggregate, spec, doc, etag, failure)
+
+
+def _is_due(doc: dict[str, Any], now: int) -> bool:
+    """Whether nobody has sent it, works on it, or waits for its next attempt."""
+    if doc["status"] in claims.FINAL:
+        return False
+    if doc["status"] == TaskStatus.RUNNING.value:
+        return doc["lease"]["until"] <= now
+    return doc.get("dueAt", 0) <= now
+
+
+async def _claim(
+    engine: Engine, aggregate: Aggregate, spec: NotifySpec, stored: Document, now: int
+) -> tuple[dict[str, Any], str] | None:
+    """The document with our lease, and its ETag; None if somebody else has it, or if it has died
+    with its last attempt."""
+    doc = {key: value for key, value in stored.body.items() if key not in ("dueAt", "recorded")}
+    if doc["status"] == TaskStatus.RUNNING.value:
+        gone = Failure(
+            type=FailureType.LEASE_EXPIRED,
+            message=f"worker {doc['lease']['worker']} stopped before it said how it ended",
+        )
+        if _delay(aggregate, spec, doc, gone) is None:
+            await _record(engine, aggregate, spec, doc, stored.etag, gone)
+            return None
+        last = {**doc["attempts"][-1], "endedAt": now, "error": gone.to_doc()}
+        doc["attempts"] = [*doc["attempts"][:-1], last]
+    token = engine.ids.new()
+    doc |= {
+        "status": TaskStatus.RUNNING.value,
+        "attempt": doc["attempt"] + 1,
+        "attempts": [
+            *doc["attempts"][1 - claims.MAX_KEPT_ATTEMPTS :],
+            {"attempt": doc["attempt"] + 1, "worker": engine.worker, "startedAt": now},
+        ],
+        "lease": {"worker": engine.worker, "token": token, "until": now + LEASE_MS, "beatAt": now},
+        "sweepAt": now + LEASE_MS,
+    }
+    partition = aggregate.partition
+    try:
+        etag = await patiently(
+            engine, engine.store.replace, EXECUTIONS, partition, doc, if_match=stored.etag
+        )
+    except (Conflict, PreconditionFailed, NotFound):
+        return None
+    except Unclear:
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [doc["id"]])
+        mine = found.get(doc["id"])
+        if mine is None or mine.body.get("lease", {}).get("token") != token:
+            return None
+        etag = mine.etag
+    return doc, etag
+
+
+async def _send(
+    engine: Engine, aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any]
+) -> Failure | None:
+    """One request; how it failed, or None. Never raises but what ends the process."""
+    try:
+        async with asyncio.timeout(SEND_MS / 1000):
+            call = await _call(engine, aggregate, spec, doc)
+            answer: Any = await engine.activities.run(call)
+    except TimeoutError:
+        return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
+    except ActivityFailed as error:
+        return error.failure
+    except SecretNotFound as error:
+        return Failure(type="SECRET_NOT_FOUND", message=str(error), retryable=False)
+    except (StoreError, PayloadNotFound, OSError) as error:
+        return Failure(type=type(error).__name__, message="the platform could not send it")
+    if isinstance(answer, dict) and answer.get("status") == CONFLICT:
+        return Failure(type="HttpClientError", message="the receiver answered 409 Conflict")
+    return None
+
+
+async def _call(
+    engine: Engine, aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any]
+) -> ActivityCall:
+    body = {**doc["about"]}
+    if spec.include_output:
+        kept = doc.get("output")
+        body["output"] = await claimcheck.load(engine, Payload.from_doc(kept)) if kept else None
+    at = str(engine.clock.now() // 1000)
+    headers = {"Weft-Event-Id": body["id"], "Weft-Timestamp": at}
+    if spec.secret is not None:
+        secret = await engine.secrets.get(aggregate.partition[0], spec.secret)
+        headers["Weft-Signature"] = "v1=" + signature(secret, at, jsonvalues.dumps(body))
+    return ActivityCall(
+        activity=HTTP_ACTIVITY,
+        input={
+            "method": "POST",
+            "url": spec.url,
+            "headers": headers,
+            "body": body,
+            "successCodes": ["200-299", CONFLICT],
+        },
+        tenant=aggregate.partition[0],
+        execution=aggregate.execution,
+        task=f"notify.{doc['key']}",
+        item=None,
+        attempt=doc["attempt"],
+        idempotency_key=body["id"],
+        timeout_ms=SEND_MS,
+        traceparent=aggregate.traceparent,
+        last_heartbeat_at=engine.clock.now(),
+    )
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """Hex of HMAC-SHA-256 over `{timestamp}.{body}`; the body is the bytes that are sent."""
+    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+async def _record(
+    engine: Engine,
+    aggregate: Aggregate,
+    spec: NotifySpec,
+    doc: dict[str, Any],
+    etag: str,
+    failure: Failure | None,
+) -> None:
+    """How the attempt ended, with the message of the next one or with the dead letter. A lost lease
+    drops it: whoever has it now sends under the same event id."""
+    now, partition = engine.clock.now(), aggregate.partition
+    body = {key: value for key, value in doc.items() if key not in ("lease", "sweepAt")}
+    last = {**doc["attempts"][-1], "endedAt": now}
+    outgoing: list[Outgoing] = []
+    letter: dict[str, Any] | None = None
+    if failure is None:
+        body |= {"status": TaskStatus.COMPLETED.value, "endedAt": now}
+    else:
+        failure = failure.bounded()
+        last["error"] = failure.to_doc()
+        delay = _delay(aggregate, spec, doc, failure)
+        if delay is None:
+            body |= {"status": TaskStatus.DEAD_LETTERED.value, "endedAt": now}
+        else:
+            due_at = now + delay
+            body |= {"status": TaskStatus.RETRYING.value, "dueAt": due_at}
+            body["sweepAt"] = due_at + engine.tunables.retry_grace_ms
+            if delay <= MAX_SCHEDULE_AHEAD_MS:
+                message = Message(MessageType.NOTIFY, *partition, doc["key"])
+                outgoing.append(Outgoing(message, due_at))
+    body["attempts"] = [*doc["attempts"][:-1], last]
+    body["recorded"] = engine.ids.new()
+    if failure is not None and body["status"] == TaskStatus.DEAD_LETTERED.value:
+        retryable = is_retryable(spec.retry, failure)
+        letter = letters.of_notification(aggregate, body, failure, now, retryable=retryable)
+    sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
+    operations = [Replace(body, etag), *(Create(entry) for entry in sends)]
+    if letter is not None:
+        operations.append(Create(letter))
+    try:
+        await patiently(engine, engine.store.batch, EXECUTIONS, partition, list(operations))
+    except (PreconditionFailed, Conflict, NotFound):
+        return
+    except Unclear:
+        found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [doc["id"]])
+        mine = found.get(doc["id"])
+        if mine is None or mine.body.get("recorded") != body["recorded"]:
+            return
+    engine.metrics.count("weft_notifications_total", body["status"])
+    if letter is not None:
+        engine.metrics.count("weft_dead_letters_total", letter["kind"])
+    await relay.send_now(engine, sends)
+
+
+def _delay(
+    aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any], failure: Failure
+) -> int | None:
+    if not is_retryable(spec.retry, failure):
+        return None
+    return next_delay(
+        spec.retry,
+        attempt=claims.counted(doc),
+        key=f"{aggregate.execution}:{doc['id']}",
+        retry_after_ms=failure.retry_after_ms,
+    )
