@@ -126,12 +126,12 @@ class Client:
 
     def signal(self, id: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a signal; `request` has `name` and may have `payload` and `id`."""
-        path = f"/v1/executions/{_segment(id, 'execution id')}/signals"
+        path = f"/v1/executions/{segment(id, 'execution id')}/signals"
         return self._call("POST", path, json=dict(request))
 
     def signals(self, id: str) -> dict[str, Any]:
         """All signals of an execution, oldest first, as one page."""
-        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/signals", {}, None)
+        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/signals", {}, None)
 
     # --- dead letters -----------------------------------------------------------------------------
 
