@@ -28,6 +28,10 @@ class FailureType:
     WAIT_INVALID: Final = "WAIT_INVALID"
     EXECUTION_TIMEOUT: Final = "EXECUTION_TIMEOUT"
     EXITED: Final = "ACTIVITY_EXITED"
+    CHILD_FAILED: Final = "CHILD_FAILED"
+    CHILD_CANCELLED: Final = "CHILD_CANCELLED"
+    CHILD_NOT_FOUND: Final = "CHILD_NOT_FOUND"
+    CHILD_TOO_DEEP: Final = "CHILD_TOO_DEEP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

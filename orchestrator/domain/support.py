@@ -15,10 +15,8 @@ from orchestrator.domain.validation import Validated
 
 CODE: Final = "NOT_YET_SUPPORTED"
 
-TYPES: Final = frozenset({"signal", "workflow", "publish", "durable"})
+TYPES: Final = frozenset({"signal", "publish", "durable"})
 """Task types, anywhere."""
-DO_TYPES: Final = frozenset({"wait"})
-"""Task types inside the `do` of a map."""
 FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
 """Fields of a task or a `do`."""
 
@@ -37,8 +35,6 @@ def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
         yield from _task(task, path)
         if isinstance(do := task.get("do"), dict):
             yield from _task(do, f"{path}.do")
-            if (kind := do.get("type")) in DO_TYPES:
-                yield _detail(f"{path}.do.type", f"the task type {kind} inside a map")
 
 
 def _task(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
