@@ -63,6 +63,16 @@ def has_open_child(doc: Mapping[str, Any]) -> bool:
     return child is not None and not child.get("settled")
 
 
+def still_wanted(doc: Mapping[str, Any] | None, number: int) -> bool:
+    """Whether the parent's task document `doc` still has its child `number`. A document that does
+    not know the child yet is an old copy: the number is stored before a child is submitted."""
+    child = None if doc is None else doc.get("child")
+    if doc is None or child is None or child["number"] < number:
+        return True
+    open_ = has_open_child(doc) and "endedAt" not in doc
+    return bool(child["number"] == number and open_)
+
+
 def forgiven(doc: dict[str, Any]) -> bool:
     """Whether the death of the worker that was starting a child costs no attempt. Notes it in
     `doc` (the caller's own copy)."""

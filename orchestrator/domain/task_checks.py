@@ -21,7 +21,11 @@ _NEEDS_AN_OUTCOME: Final = ("anyFailed", "anySucceeded")
 class TaskCheck:
     """Checks tasks as written; values of a wrong type are skipped, they are reported elsewhere."""
 
-    def __init__(self, defaults: Json, activities: frozenset[str] | None, nearest: Nearest) -> None:
+    def __init__(
+        self, raw: Mapping[str, Json], activities: frozenset[str] | None, nearest: Nearest
+    ) -> None:
+        defaults = raw.get("defaults")
+        self._name = raw.get("name")
         self._default_retry = _retry(defaults)
         self._activities = activities
         self._nearest = nearest
@@ -47,6 +51,8 @@ class TaskCheck:
             yield from self._activity(task.get("activity"), f"{path}.activity")
         elif kind == "wait":
             yield from _wait(task, path)
+        elif kind == "workflow" and task.get("workflow") == self._name is not None:
+            yield from _own_child(task, path)
         elif kind == "signal" and isinstance(schema := task.get("schema"), dict | bool):
             yield from check_schema(schema, f"{path}.schema")
         if isinstance(task.get("retry"), dict):
@@ -84,6 +90,14 @@ def _wait(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
         what = "both are" if given else "neither is"
         message = f"a wait needs exactly one of `duration` and `until`; {what} given"
         yield ErrorDetail(path, message, "BAD_WAIT")
+
+
+def _own_child(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
+    """Another version of itself may be meant, and must then be named."""
+    if task.get("version") is None:
+        message = "a workflow cannot be its own child: it would start itself for ever"
+        hint = "use a map to repeat something, or name the version that is meant"
+        yield ErrorDetail(f"{path}.workflow", message, "OWN_CHILD", hint)
 
 
 def _retry(holder: Json | Mapping[str, Json]) -> dict[str, Json]:

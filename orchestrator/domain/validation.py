@@ -142,7 +142,7 @@ def _check_whole(
         needs.append(known)
     graph = analyse(needs)
     yield from _check_graph(list(tasks.by_key), tasks.paths, graph)
-    task_check = TaskCheck(defaults, activities, nearest)
+    task_check = TaskCheck(raw, activities, nearest)
     references = ReferenceCheck(positions, graph, nearest)
     for key, task in tasks.by_key.items():
         if isinstance(task, dict):

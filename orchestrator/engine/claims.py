@@ -5,6 +5,7 @@
     lease valid            -> somebody works on it, settle
     lease expired          -> that worker died: count its attempt as LEASE_EXPIRED, take over
     retry due              -> next attempt
+    waits for a child or a time  -> have a look, see `waiting`
     retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
 Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
@@ -17,6 +18,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.domain import kin
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
 from orchestrator.domain.retry import is_retryable, next_delay
@@ -35,6 +37,7 @@ from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
+from orchestrator.engine.parked import Parked, is_parked
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
 
@@ -61,6 +64,7 @@ class Claim:
     etag: str
     token: str
     count: int  # map: number of its items
+    failed: int = 0  # map: how many of them have failed, and are tolerated
     call: ActivityCall | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
@@ -103,7 +107,7 @@ class Ended:
     report: bool = True  # False: the execution does not wait for it any more
 
 
-async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
+async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Refusal:
     """Try to claim the task of `message` for one attempt."""
     partition = (message.tenant, message.execution)
     id = documents.task_id(message.task, message.item)
@@ -126,12 +130,24 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
         return Refusal("noSuchItem")
     doc = existing.body if existing else None
     now = engine.clock.now()
-    if refusal := _refused(aggregate.state, position, message.item):
+    giving_back = gives_back(aggregate.workflow, aggregate.state, position)
+    refusal = _refused(aggregate.state, position, message.item)
+    if existing is not None and is_parked(existing.body):
+        return Parked(
+            aggregate=aggregate,
+            spec=spec,
+            position=position,
+            item=message.item,
+            doc=existing.body,
+            etag=existing.etag,
+            over=refusal is not None and refusal.over,
+            gives_back=giving_back,
+        )
+    if refusal:
         if refusal.over and existing is not None and _left_open(existing.body, now):
-            closed = _cancelled(existing.body, now)
+            closed = cancelled(existing.body, now)
             return Ended(aggregate, closed, existing.etag, report=False)
         return refusal
-    giving_back = gives_back(aggregate.workflow, aggregate.state, position)
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
@@ -145,11 +161,21 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Refusal:
         early = doc["dueAt"] - now
         return Refusal("notDue", again_ms=early if early <= CLOCK_SKEW_MS else None)
     if giving_back:
-        doc = _cancelled(_new(partition, message) if doc is None else doc, now)
+        doc = cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
+    if spec.type is TaskType.WAIT:
+        return Parked(
+            aggregate=aggregate,
+            spec=spec,
+            position=position,
+            item=message.item,
+            doc=_new(partition, message) if doc is None else _without_lease(doc),
+            etag=existing and existing.etag,
+        )
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
-        taken.count = execution.body["state"]["maps"][str(position)]["count"]
+        progress = execution.body["state"]["maps"][str(position)]
+        taken.count, taken.failed = progress["count"], progress.get("failed", 0)
     return taken
 
 
@@ -166,6 +192,8 @@ async def _take(
     token = engine.ids.new()
     body = _new(partition, message) if doc is None else _without_lease(doc)
     body["attempt"] += 1
+    if spec.type is TaskType.WORKFLOW:
+        body["child"] = kin.next_child(partition, body)
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
         {"attempt": body["attempt"], "worker": engine.worker, "startedAt": now},
@@ -254,7 +282,8 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
     return doc["status"] not in FINAL
 
 
-def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
+def cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
+    """A task document after it was ended unrun."""
     return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
@@ -298,6 +327,8 @@ def _take_over(
         *doc["attempts"][:-1],
         {**doc["attempts"][-1], "endedAt": now, "error": failure.to_doc()},
     ]
+    if kin.forgiven(doc):
+        return None
     left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None

@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import outbox, relay
 from orchestrator.engine.core import Engine
@@ -40,22 +41,25 @@ async def sweep(engine: Engine) -> SweepReport:
     outboxes = 0
     tasks: list[OutMessage] = []
     executions: list[OutMessage] = []
+    looks: list[OutMessage] = []
     swept: list[tuple[object, ...]] = []
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
     for doc in await _overdue(engine, "task", now):
         if not _recently(engine, doc, now):
-            tasks.append(_message(engine, doc, MessageType.RUN_TASK))
+            # A task that waits for a child or a time is looked at now and then: nothing was lost.
+            sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
+            sending.append(_message(engine, doc, MessageType.RUN_TASK))
             swept.append(_key(doc))
     for doc in await _overdue(engine, "execution", now):
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
             swept.append(_key(doc))
-    if await _send(engine, tasks + executions):
+    if await _send(engine, tasks + looks + executions):
         for key in swept:
             engine.part(_Swept).sent.put(key, now)
     engine.metrics.count("weft_repairs_total", "task", len(tasks))
-    engine.metrics.count("weft_checks_total", by=len(executions))
+    engine.metrics.count("weft_checks_total", by=len(executions) + len(looks))
     report = SweepReport(outboxes=outboxes, tasks=len(tasks), executions=len(executions))
     if outboxes or tasks:
         log.warning(

@@ -88,6 +88,12 @@ class ExecutionView(ExecutionSummary):
     """The execution that this one repeats."""
     replay_from: str | None = None
     """The task from which on it does; results of others were copied."""
+    parent_task: str | None = None
+    """The task of the parent that started it."""
+    parent_item: int | None = None
+    """The item of that task, if it is a map."""
+    depth: int = 0
+    """Executions above it: its parent, that one's, and so on."""
     traceparent: str | None = None
     seq: int
     holding: list[str] = Field(default_factory=list)
@@ -106,6 +112,8 @@ class AttemptView(View):
     started_at: Instant
     ended_at: Instant | None = None
     error: FailureView | None = None
+    child: str | None = None
+    """The execution that this attempt of a `workflow` task started."""
 
 
 class LeaseView(View):
@@ -152,6 +160,8 @@ class TaskSummary(View):
     next_attempt_at: Instant | None = None
     due_at: Instant | None = None
     map: MapView | None = None
+    child: str | None = None
+    """The execution that a `workflow` task started last."""
     error: FailureView | None = None
 
 

@@ -218,7 +218,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
         "$.tasks.charge.deadline",
         "$.tasks.charge.heartbeatTimeout",
         "$.tasks.approve.type",
-        "$.tasks.ship.type",
         "$.tasks.tell.type",
         "$.tasks.old.type",
     }
@@ -234,7 +233,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     assert {item.code for item in found} == {"NOT_YET_SUPPORTED"}
     assert {item.field for item in found} == {
         "$.tasks.a.do.type",
-        "$.tasks.b.do.type",
         "$.tasks.c.do.heartbeatTimeout",
     }
     assert unsupported(check(tasks("{a: {type: transform, output: 1}}"))) == []
