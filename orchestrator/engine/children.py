@@ -15,15 +15,17 @@ from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
+from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
-from orchestrator.engine import attempt, claimcheck, results, submit
+from orchestrator.engine import attempt, claimcheck, claims, results, submit, waiting
 from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
-from orchestrator.ports import PayloadNotFound, StoreError
+from orchestrator.engine.parked import Parked
+from orchestrator.ports import PayloadNotFound, StoreError, TransportError
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +114,25 @@ async def _wait(engine: Engine, claim: Claim) -> None:
         "attempts": [*before, {**last, "child": child["execution"]}],
         "sweepAt": due_at + (0 if deadline is None else engine.tunables.retry_grace_ms),
     }
-    await results.park(engine, claim, fields, deadline)
+    if await results.park(engine, claim, fields, deadline):
+        await _look_if_over(engine, claim)
+
+
+async def _look_if_over(engine: Engine, claim: Claim) -> None:
+    """The execution may have been cancelled while the child was started: whoever came to tell met
+    our lease. The sweeper would find it, but a child's work should not run until then."""
+    message = Message(
+        MessageType.RUN_TASK, *claim.aggregate.partition, claim.doc["task"], claim.item
+    )
+    try:
+        found = await claims.claim(engine, message)
+        if isinstance(found, Parked) and found.over:
+            await waiting.look(engine, message, (), found)
+    except (StoreError, TransportError, UnavailableError) as error:
+        log.warning(
+            "child's task not looked at again, the sweeper will",
+            extra={"action": "child.not_looked_at", "error": type(error).__name__},
+        )
 
 
 async def _put_off(engine: Engine, claim: Claim, error: WeftError) -> None:
