@@ -28,6 +28,7 @@ class FailureType:
     WAIT_INVALID: Final = "WAIT_INVALID"
     EXECUTION_TIMEOUT: Final = "EXECUTION_TIMEOUT"
     EXITED: Final = "ACTIVITY_EXITED"
+    PUT_OFF: Final = "PUT_OFF"  # of an attempt that does not count
     CHILD_FAILED: Final = "CHILD_FAILED"
     CHILD_CANCELLED: Final = "CHILD_CANCELLED"
     CHILD_NOT_FOUND: Final = "CHILD_NOT_FOUND"

@@ -47,7 +47,8 @@ def next_child(partition: tuple[str, str], doc: Mapping[str, Any]) -> dict[str, 
     deadlineAt  when the task's `timeout` has it cancelled (epoch ms; absent: never)
     lookMs      how long the next look waits; doubles while nothing is wrong
     crashes     workers that died while they started it
-    missing     looks in a row that did not find it
+    unknown     looks in a row that did not find its workflow, before it is started
+    missing     looks in a row that did not find it, after that
     """
     before = doc.get("child")
     if before is not None and not before.get("settled"):

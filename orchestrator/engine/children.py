@@ -10,7 +10,12 @@ from __future__ import annotations
 import logging
 
 from orchestrator.domain.durations import MAX_DURATION_MS
-from orchestrator.domain.errors import ThrottledError, UnavailableError, WeftError
+from orchestrator.domain.errors import (
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+    WeftError,
+)
 from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
@@ -31,6 +36,10 @@ log = logging.getLogger(__name__)
 
 BUSY_MS = 5_000
 """How long a start is put off that the platform refuses for now without saying for how long."""
+UNKNOWN_MS = 3_000
+UNKNOWN_LOOKS = 2
+"""How often, and after how long, a workflow that is not in the catalog is looked up once more: a
+replica may lag behind the one that published it just now."""
 
 
 async def begin(engine: Engine, claim: Claim) -> Outcome | None:
@@ -52,9 +61,14 @@ async def begin(engine: Engine, claim: Claim) -> Outcome | None:
             },
         )
         return None
-    except (ThrottledError, UnavailableError) as error:
+    except (ThrottledError, UnavailableError, ItemMissing, OSError) as error:
         await _put_off(engine, claim, error)
         return None
+    except NotFoundError as error:
+        if claim.doc["child"].get("unknown", 0) < UNKNOWN_LOOKS:
+            await _put_off(engine, claim, error, unknown=True)
+            return None
+        return Outcome(failure=_failure(claim, error))
     except Exception as error:
         return Outcome(failure=_failure(claim, error))
     await _wait(engine, claim)
@@ -135,16 +149,34 @@ async def _look_if_over(engine: Engine, claim: Claim) -> None:
         )
 
 
-async def _put_off(engine: Engine, claim: Claim, error: WeftError) -> None:
-    """The platform takes no start now (limits, newer code): later, without paying an attempt."""
+async def _put_off(
+    engine: Engine, claim: Claim, error: Exception, *, unknown: bool = False
+) -> None:
+    """The platform takes no start now (limits, a full disk, a replica that lags): later, without
+    paying an attempt."""
+    log.warning(
+        "start of a child put off",
+        extra={
+            "action": "child.put_off",
+            "execution": claim.aggregate.execution,
+            "task": claim.doc["task"],
+            "error": type(error).__name__,
+        },
+    )
     delay = error.retry_after_ms if isinstance(error, ThrottledError) else BUSY_MS
-    now = engine.clock.now()
+    now, child = engine.clock.now(), claim.doc["child"]
+    if unknown:
+        delay, child = UNKNOWN_MS, {**child, "unknown": child.get("unknown", 0) + 1}
     *before, last = claim.doc["attempts"]
+    put_off = Failure(
+        type=FailureType.PUT_OFF, message=f"{type(error).__name__}: {error}"
+    ).bounded()
     fields = {
         "status": TaskStatus.RETRYING.value,
         "dueAt": now + delay,
         "granted": claim.doc.get("granted", 0) + 1,
-        "attempts": [*before, {**last, "endedAt": now}],
+        "child": child,
+        "attempts": [*before, {**last, "endedAt": now, "error": put_off.to_doc()}],
     }
     await results.park(engine, claim, fields, now + delay)
 
@@ -181,7 +213,7 @@ def _failure(claim: Claim, error: Exception) -> Failure:
             found = "; ".join(f"{one.field} {one.message}" for one in error.details[:5])
             message = f"{error.message}: {found}" if found else error.message
             return _refused(error.code, message, field)
-        case PayloadNotFound() | ItemMissing() | OSError():
+        case PayloadNotFound():
             return Failure(type=type(error).__name__, message=f"the child's input: {error}")
         case _:
             log.error(

@@ -88,16 +88,36 @@ async def _wait(engine: Engine, found: Parked) -> int | None:
         return await _waited(engine, found)
     try:
         due_at = due_time(found.spec, await _until(engine, found), _do(found), now)
-    except (Refused, ExpressionError, ItemMissing, PayloadNotFound) as error:
-        failure = _wait_failure(found, error)
-        failed = {"status": TaskStatus.DEAD_LETTERED.value, "failure": failure.to_doc()}
-        await _end(engine, found, {**failed, "endedAt": now})
+    except (ItemMissing, OSError) as error:
+        raise Unavailable(str(error)) from error
+    except (Refused, ExpressionError, PayloadNotFound) as error:
+        await _no_time(engine, found, _wait_failure(found, error), now)
         return None
     if due_at <= now:
         return await _waited(engine, found)
     doc = {**found.doc, "status": TaskStatus.WAITING.value, "dueAt": due_at, "startedAt": now}
     await results.record_wait(engine, found.aggregate, doc, found.etag)
     return None
+
+
+async def _no_time(engine: Engine, found: Parked, failure: Failure, now: int) -> None:
+    """Finding out was an attempt, the only one: the same data gives the same."""
+    attempt = found.doc["attempt"] + 1
+    times = {"startedAt": now, "endedAt": now, "error": failure.to_doc()}
+    await _end(
+        engine,
+        found,
+        {
+            "status": TaskStatus.DEAD_LETTERED.value,
+            "failure": failure.to_doc(),
+            "attempt": attempt,
+            "attempts": [
+                *found.doc["attempts"][1 - claims.MAX_KEPT_ATTEMPTS :],
+                {"attempt": attempt, "worker": engine.worker, **times},
+            ],
+            "endedAt": now,
+        },
+    )
 
 
 async def _until(engine: Engine, found: Parked) -> Json:
@@ -203,7 +223,9 @@ async def _outcome(
     if status is ExecutionStatus.COMPLETED:
         try:
             return Outcome(output=await _moved(engine, found, doc["state"].get("output")))
-        except (PayloadNotFound, OSError) as error:
+        except OSError as error:  # a full disk is not the child's fault
+            raise Unavailable(str(error)) from error
+        except PayloadNotFound as error:
             message = f"the output of {name} cannot be read: {error}"
             return Outcome(failure=Failure(type=type(error).__name__, message=message))
     if late:

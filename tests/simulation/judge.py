@@ -13,6 +13,8 @@ from tests.simulation.world import QUEUES, TENANT, World
 
 QUIET_WITHIN_S = 2_400
 RECOVERY_S = 400
+STOPPED_WITHIN_S = 1_200
+"""How long a child may run after its parent's cancel, faults of some minutes included."""
 
 
 async def judge(world: World, profile: Profile) -> None:
@@ -20,6 +22,7 @@ async def judge(world: World, profile: Profile) -> None:
     reference = Reference()
     judged: set[str] = set()
     client = world.client.engine
+    await _children(world)
     for submission in world.submissions:
         id = submission.execution
         if not id or id in judged:
@@ -33,7 +36,7 @@ async def judge(world: World, profile: Profile) -> None:
         for problem in report.problems:
             world.fail(f"{id}: {problem}")
         _agree(world, id)
-        if submission.flow.comparable and id not in world.cancelled:
+        if submission.flow.comparable and world.cancelled.isdisjoint(_family(world, id)):
             expected = reference.of(submission.flow)
             _attempts_are_real(world, id)
             found = world.outcome(id, whole=expected.whole)
@@ -43,6 +46,37 @@ async def judge(world: World, profile: Profile) -> None:
                 attempts = attempts_of(world, id)
                 if attempts != expected.attempts:
                     world.fail(f"{id}: attempts {attempts}, without faults {expected.attempts}")
+
+
+def _family(world: World, execution: str) -> list[str]:
+    """It and all its descendants."""
+    found = [execution]
+    for id in found:  # grows while it is read
+        found += [child for child, parent in world.watch.parents.items() if parent == id]
+    return found
+
+
+async def _children(world: World) -> None:
+    """Every child is known to its parent, and was not left behind by it."""
+    for id, parent in world.watch.parents.items():
+        report = await verify.verify(world.client.engine, TENANT, id)
+        for problem in report.problems:
+            world.fail(f"{id}: {problem}")
+        _agree(world, id)
+        doc, above = world.document(id), world.document(parent)
+        if doc is None or above is None:
+            world.fail(f"{id}: it or its parent {parent} is lost")
+            continue
+        place = doc["parentTask"]
+        name = f"task:{place['task']}" + (f":{place['item']}" if "item" in place else "")
+        task = world.store.body(EXECUTIONS, (TENANT, parent), name)
+        if task is None or task["child"]["number"] < place["number"]:
+            world.fail(f"{id}: its parent's {name} does not know it: {task}")
+        if task is not None and not task["child"].get("settled"):
+            world.fail(f"{parent}/{name}: ended without knowing the end of its child: {task}")
+        left = doc["state"].get("endedAt", 0) - above["state"].get("endedAt", 0)
+        if above["status"] == "CANCELLED" and left > STOPPED_WITHIN_S * 1000:
+            world.fail(f"{id}: ran for {left} ms after its parent was cancelled")
 
 
 def _agree(world: World, execution: str) -> None:
