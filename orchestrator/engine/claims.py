@@ -15,7 +15,7 @@ several sweepers that see one dead worker count one attempt.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.domain import kin
@@ -132,17 +132,18 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Re
     now = engine.clock.now()
     giving_back = gives_back(aggregate.workflow, aggregate.state, position)
     refusal = _refused(aggregate.state, position, message.item)
-    if existing is not None and is_parked(existing.body):
-        return Parked(
-            aggregate=aggregate,
-            spec=spec,
-            position=position,
-            item=message.item,
-            doc=existing.body,
-            etag=existing.etag,
-            over=refusal is not None and refusal.over,
-            gives_back=giving_back,
-        )
+    here = Parked(
+        aggregate=aggregate,
+        spec=spec,
+        position=position,
+        item=message.item,
+        doc=_new(partition, message) if doc is None else doc,
+        etag=existing and existing.etag,
+        over=refusal is not None and refusal.over,
+        gives_back=giving_back,
+    )
+    if doc is not None and is_parked(doc):
+        return here
     if refusal:
         if refusal.over and existing is not None and _left_open(existing.body, now):
             closed = cancelled(existing.body, now)
@@ -164,14 +165,7 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Re
         doc = cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
     if spec.type is TaskType.WAIT:
-        return Parked(
-            aggregate=aggregate,
-            spec=spec,
-            position=position,
-            item=message.item,
-            doc=_new(partition, message) if doc is None else _without_lease(doc),
-            etag=existing and existing.etag,
-        )
+        return replace(here, doc=_without_lease(here.doc))
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         progress = execution.body["state"]["maps"][str(position)]
