@@ -37,6 +37,7 @@ from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
+from orchestrator.engine.leasing import held, lease
 from orchestrator.engine.parked import Parked, is_parked
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
@@ -212,7 +213,7 @@ async def _take(
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")
     except Unclear:
-        mine = await _held(engine, partition, body["id"], token)
+        mine = await held(engine, partition, body["id"], token)
         if mine is None:
             return Refusal("lostRace")
         new_etag = mine
@@ -223,29 +224,11 @@ async def still_held(engine: Engine, claim: Claim) -> bool:
     """After a conflict: whether the document still carries our lease, because the only other
     write was an earlier one of ours whose answer was lost. `claim.etag` is then the stored one.
     The caller holds `claim.lock`."""
-    etag = await _held(engine, claim.aggregate.partition, claim.id, claim.token)
+    etag = await held(engine, claim.aggregate.partition, claim.id, claim.token)
     if etag is None or etag == claim.etag:
         return False
     claim.etag = etag
     return True
-
-
-async def _held(engine: Engine, partition: tuple[str, str], id: str, token: str) -> str | None:
-    """The ETag of the task document if it carries the lease `token`."""
-    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
-    doc = found.get(id)
-    if doc is None or doc.body.get("lease", {}).get("token") != token:
-        return None
-    return doc.etag
-
-
-def lease(engine: Engine, token: str, now: int) -> dict[str, Any]:
-    """Lease fields of a task document: valid for `lease_ms`, swept when it has expired."""
-    until = now + engine.tunables.lease_ms
-    return {
-        "lease": {"worker": engine.worker, "token": token, "until": until, "beatAt": now},
-        "sweepAt": until,
-    }
 
 
 def _spec(workflow: Workflow, position: int, item: int | None) -> TaskSpec | None:

@@ -12,7 +12,7 @@ import logging
 
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims
+from orchestrator.engine import claims, leasing
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.ports import NotFound, PreconditionFailed, StoreError
@@ -73,7 +73,7 @@ class LeaseKeeper:
             if claim.ended or claim.token not in self._claims:
                 return  # while this waited for the lock
             now = engine.clock.now()
-            body = {**claim.doc, **claims.lease(engine, claim.token, now)}
+            body = {**claim.doc, **leasing.lease(engine, claim.token, now)}
             partition = claim.aggregate.partition
             try:
                 claim.etag = await engine.store.replace(

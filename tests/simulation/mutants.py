@@ -20,6 +20,7 @@ from orchestrator.engine import (
     claims,
     commit,
     leases,
+    leasing,
     orchestrate,
     outbox,
     relay,
@@ -94,10 +95,11 @@ MUTANTS = (
     ),
     Mutant(
         "claim with an unclear answer believed",
-        claims,
-        "_held",
+        leasing,
+        "held",
         'doc.body.get("lease", {}).get("token") != token',
         "False",
+        also=(claims,),
     ),
     Mutant(
         "claim without if_match",
