@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.deadlines import fail_overdue
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.inputs import (
     Accept,
     Cancel,
     Input,
     Lost,
+    Overdue,
     Override,
     Pause,
     Resume,
@@ -38,6 +40,7 @@ class _Batch:
         self.cancelled_items: dict[int, list[int]] = {}
         self.failed_items: list[TaskResult] = []
         self.cancelled: list[int] = []
+        self.overdue: list[Overdue] = []
         self.lost: list[Lost] = []
         self.operator: list[Operator] = []
         self.cancel: Cancel | None = None
@@ -57,6 +60,7 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
         draft.emit(ev.MapItemsCancelled(at=now, task=task, items=tuple(sorted(items))))
     for result in batch.failed_items:
         _item_failed(draft, result)
+    fail_overdue(draft, batch.overdue)  # results that arrived with it are results
     _requeue(draft, batch.lost)
     apply_operator(draft, batch.operator)
     if batch.cancel is not None and draft.fold.status not in TERMINAL_EXECUTION:
@@ -155,6 +159,10 @@ def _timer_due(draft: Draft, batch: _Batch, given: TimerDue) -> None:
         draft.complete(task, None)
 
 
+def _overdue(draft: Draft, batch: _Batch, given: Overdue) -> None:
+    batch.overdue.append(given)
+
+
 def _lost(draft: Draft, batch: _Batch, given: Lost) -> None:
     batch.lost.append(given)
 
@@ -189,6 +197,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     Start: _start,
     TaskResult: _task_result,
     TimerDue: _timer_due,
+    Overdue: _overdue,
     Lost: _lost,
     Pause: _pause,
     Resume: _resume,

@@ -23,7 +23,7 @@ from orchestrator.domain.codec_state import (
     state_to_doc,
 )
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.positions import pack, unpack
+from orchestrator.domain.positions import pack, pack_times, unpack, unpack_times
 from orchestrator.domain.workflow import Workflow
 
 __all__ = [
@@ -71,6 +71,9 @@ def describe(event: ev.Event, workflow: Workflow) -> dict[str, Any]:
     for name in ("at", "startedAt", "dueAt", "deadlineAt"):
         if name in doc:
             doc[name] = iso(doc[name])
+    if "deadlines" in doc:
+        found = unpack_times(doc["deadlines"])
+        doc["deadlines"] = {workflow.tasks[task].id: iso(due) for task, due in found}
     if isinstance(event, _WIDE):
         doc["tasks"] = [workflow.tasks[task].id for task in event.tasks]
     elif "task" in doc:
@@ -112,6 +115,8 @@ def _w_operator(
 
 def _w_queued(event: ev.TasksQueued, doc: _Doc) -> None:
     doc["tasks"] = pack(event.tasks)
+    if event.deadlines:
+        doc["deadlines"] = pack_times(event.deadlines)
 
 
 def _w_requeued(event: ev.TasksRequeued, doc: _Doc) -> None:
@@ -124,6 +129,8 @@ def _w_requeued(event: ev.TasksRequeued, doc: _Doc) -> None:
 def _w_waiting(event: ev.TaskWaiting, doc: _Doc) -> None:
     doc["task"] = event.task
     doc["dueAt"] = event.due_at
+    if event.deadline_at is not None:
+        doc["deadlineAt"] = event.deadline_at
 
 
 def _w_skipped(event: ev.TasksSkipped, doc: _Doc) -> None:
@@ -156,6 +163,8 @@ def _w_cancelled(event: ev.TasksCancelled, doc: _Doc) -> None:
 def _w_map_started(event: ev.MapStarted, doc: _Doc) -> None:
     doc["task"] = event.task
     doc["count"] = event.count
+    if event.deadline_at is not None:
+        doc["deadlineAt"] = event.deadline_at
 
 
 def _w_items_queued(event: ev.MapItemsQueued, doc: _Doc) -> None:
@@ -224,13 +233,17 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
     "executionCancelled": lambda doc, at: ev.ExecutionCancelled(
         at=at, by=doc["by"], reason=doc.get("reason", "")
     ),
-    "tasksQueued": lambda doc, at: ev.TasksQueued(at=at, tasks=unpack(doc["tasks"])),
+    "tasksQueued": lambda doc, at: ev.TasksQueued(
+        at=at, tasks=unpack(doc["tasks"]), deadlines=unpack_times(doc.get("deadlines", {}))
+    ),
     "tasksRequeued": lambda doc, at: ev.TasksRequeued(
         at=at,
         tasks=unpack(doc.get("tasks", [])),
         items=tuple((task, item) for task, item in doc.get("items", ())),
     ),
-    "taskWaiting": lambda doc, at: ev.TaskWaiting(at=at, task=doc["task"], due_at=doc["dueAt"]),
+    "taskWaiting": lambda doc, at: ev.TaskWaiting(
+        at=at, task=doc["task"], due_at=doc["dueAt"], deadline_at=doc.get("deadlineAt")
+    ),
     "tasksSkipped": lambda doc, at: ev.TasksSkipped(
         at=at, tasks=unpack(doc["tasks"]), condition=doc["reason"] == "condition"
     ),
@@ -247,7 +260,9 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
     "tasksCancelled": lambda doc, at: ev.TasksCancelled(
         at=at, tasks=unpack(doc["tasks"]), reason=doc["reason"]
     ),
-    "mapStarted": lambda doc, at: ev.MapStarted(at=at, task=doc["task"], count=doc["count"]),
+    "mapStarted": lambda doc, at: ev.MapStarted(
+        at=at, task=doc["task"], count=doc["count"], deadline_at=doc.get("deadlineAt")
+    ),
     "mapItemsQueued": lambda doc, at: ev.MapItemsQueued(
         at=at, task=doc["task"], start=doc["start"], count=doc["count"]
     ),

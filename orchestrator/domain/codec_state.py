@@ -3,9 +3,10 @@
 Written by hand and flat, because it runs for every commit. Fields at their default are left out.
 
 Stored layout of the state (part of the `execution` document): `status`, `seq`, `tasks` (one letter
-per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `failure`,
-`output`, `acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items
-are in chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
+per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `deadlines`
+(due -> positions, packed: what is dispatched together is due together), `failure`, `output`,
+`acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items are in chunk
+documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.positions import pack_times, unpack_times
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import MAP_CHUNK_ITEMS
@@ -40,6 +42,8 @@ def state_to_doc(state: ExecutionState) -> dict[str, Any]:
         doc["maps"] = {str(task): _map_to_doc(value) for task, value in state.maps.items()}
     if state.waits:
         doc["waits"] = {str(task): due for task, due in state.waits.items()}
+    if state.deadlines:
+        doc["deadlines"] = pack_times(state.deadlines.items())
     if state.failure is not None:
         doc["failure"] = record_to_doc(state.failure)
     if state.output is not None:
@@ -64,6 +68,7 @@ def state_from_doc(
             int(task): _map_from_doc(value, known.get(int(task))) for task, value in maps.items()
         },
         waits={int(task): due for task, due in waits.items()},
+        deadlines=dict(unpack_times(doc.get("deadlines") or {})),
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),
         accepted_at=doc["acceptedAt"],

@@ -73,7 +73,6 @@ class Attempted(Described):
     """Work that occupies a worker, attempt by attempt."""
 
     timeout: AttemptTimeout | None = None
-    heartbeat_timeout: Duration | None = None
     retry: Retry | None = None
 
 
@@ -90,6 +89,8 @@ class ActivityDo(Attempted):
     type: Literal["activity"]
     activity: ActivityName
     input: Any = None
+    heartbeat_timeout: Duration | None = None
+    """An attempt that reports no heartbeat for this long has failed; shorter than `timeout`."""
 
 
 class HttpDo(Attempted):
@@ -167,6 +168,7 @@ class TaskCommon(Model):
     )
     continue_on_error: bool = False
     deadline: Duration | None = None
+    """From the dispatch of the task to its end, all attempts and pauses included."""
     compensate: Do | None = None
 
 

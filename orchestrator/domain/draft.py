@@ -70,11 +70,13 @@ class Draft:
         self.outputs[task] = output
         self.changed.append(task)
 
-    def fail(self, task: int, failure: Failure, *, index: int | None = None) -> None:
-        """A task fails without a worker; the engine stores `failure`."""
+    def fail(
+        self, task: int, failure: Failure, *, index: int | None = None, attempt: int = 0
+    ) -> None:
+        """A task fails without a worker's saying so; the engine stores `failure`."""
         failure = failure.bounded()
         self.failures[task] = failure
-        self.fail_recorded(task, failure, attempt=0, index=index)
+        self.fail_recorded(task, failure, attempt=attempt, index=index)
 
     def fail_recorded(
         self, task: int, failure: Failure, *, attempt: int, index: int | None = None

@@ -32,10 +32,10 @@ def messages_for(
     events: Sequence[ev.Event],
     state: ExecutionState,
 ) -> list[Outgoing]:
-    """The messages that a commit of `events` must send. `state` is the state after them; it is
-    read only when the execution begins to fail fast: then every task in flight that fail-fast may
-    stop is called again, so that one waiting for its retry is given back now, not at its next
-    attempt (a worker drops the call of a running one)."""
+    """The messages that a commit of `events` must send. `state` is the state after them. When the
+    execution begins to fail fast, every task in flight that fail-fast may stop is called again, so
+    that one waiting for its retry is given back now, not at its next attempt (a worker drops the
+    call of a running one)."""
     out: list[Outgoing] = []
     called: set[tuple[int, int | None]] = set()
     failing = False
@@ -43,10 +43,12 @@ def messages_for(
         for task, item in _dispatched(event):
             called.add((task, item))
             out.append(Outgoing(_run(workflow, tenant, execution, task, item)))
-        due_at = _due(event)
-        if due_at is not None and due_at - event.at <= MAX_SCHEDULE_AHEAD_MS:
-            out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
+        for due_at in sorted(set(_due(event))):
+            if due_at - event.at <= MAX_SCHEDULE_AHEAD_MS:
+                out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
         failing = failing or isinstance(event, ev.FailureNoted)
+    if events and _still_overdue(state, events[-1].at):
+        out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution)))
     if failing and workflow.on_failure is OnFailure.FAIL_FAST:
         out += [
             Outgoing(_run(workflow, tenant, execution, task, item))
@@ -66,16 +68,15 @@ def in_flight(state: ExecutionState) -> Iterator[tuple[int, int | None]]:
 
 
 def next_wake(state: ExecutionState) -> int | None:
-    """When something becomes due by itself: the earliest wait or the execution's deadline (epoch
-    ms). None: never, or the execution has ended. The sweeper goes by it (`sweepAt`)."""
+    """When something becomes due by itself: the earliest wait, the earliest deadline of a task, or
+    that of the execution (epoch ms). None: never, or the execution has ended. The sweeper goes by
+    it (`sweepAt`)."""
     if state.status in TERMINAL_EXECUTION:
         return None
     if state.status is ExecutionStatus.PAUSED:
-        return state.deadline_at  # waits are looked at when it is resumed
-    wake = min(state.waits.values(), default=None)
-    if state.deadline_at is None:
-        return wake
-    return state.deadline_at if wake is None else min(wake, state.deadline_at)
+        return state.deadline_at  # waits and tasks are looked at when it is resumed
+    known = () if state.deadline_at is None else (state.deadline_at,)
+    return min((*state.waits.values(), *state.deadlines.values(), *known), default=None)
 
 
 def _dispatched(event: ev.Event) -> Iterable[tuple[int, int | None]]:
@@ -90,16 +91,27 @@ def _dispatched(event: ev.Event) -> Iterable[tuple[int, int | None]]:
             return ()
 
 
-def _due(event: ev.Event) -> int | None:
+def _due(event: ev.Event) -> Iterable[int]:
     """When the execution must be looked at because of `event`. Beyond `MAX_SCHEDULE_AHEAD_MS` no
     message is sent (brokers refuse or lose far-off ones): the sweeper finds it by `next_wake`."""
     match event:
         case ev.TaskWaiting():
-            return event.due_at
-        case ev.ExecutionStarted() | ev.ExecutionReopened():
-            return event.deadline_at
+            # Whichever comes first ends it.
+            late = event.due_at if event.deadline_at is None else event.deadline_at
+            return (min(event.due_at, late),)
+        case ev.ExecutionStarted() | ev.ExecutionReopened() | ev.MapStarted() | ev.TaskOverridden():
+            return () if event.deadline_at is None else (event.deadline_at,)
+        case ev.TasksQueued() | ev.TasksReopened() | ev.TasksReset():
+            return (due for _, due in event.deadlines)
         case _:
-            return None
+            return ()
+
+
+def _still_overdue(state: ExecutionState, now: int) -> bool:
+    """Whether more tasks are past their deadline than one commit could fail."""
+    if not state.deadlines or state.status is not ExecutionStatus.RUNNING:
+        return False
+    return min(state.deadlines.values()) <= now
 
 
 def _run(workflow: Workflow, tenant: str, execution: str, task: int, item: int | None) -> Message:

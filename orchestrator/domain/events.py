@@ -12,6 +12,9 @@ from typing import TypeAlias
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
+Deadlines: TypeAlias = tuple[tuple[int, int], ...]
+"""(task, when it fails if it has not ended) of those tasks of an event that have a deadline."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionAccepted:
@@ -70,6 +73,7 @@ class TasksQueued:
 
     at: int
     tasks: tuple[int, ...]
+    deadlines: Deadlines = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,7 @@ class TaskWaiting:
     at: int
     task: int
     due_at: int
+    deadline_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +121,7 @@ class TaskFailed:
     at: int
     task: int
     failure: FailureRecord
-    attempt: int = 0
+    attempt: int = 0  # 0: no worker had begun it
     accepted: bool = False  # under `hold`, with `continueOnError`: nobody has to decide
 
 
@@ -136,6 +141,7 @@ class MapStarted:
     at: int
     task: int
     count: int
+    deadline_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,14 +221,15 @@ class ExecutionReopened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksReopened:
-    """An operator retries what was dead-lettered: dispatched again. A map waits for its items
-    again. A failure that stopped the execution no longer does."""
+    """An operator retries what was dead-lettered: dispatched again, with a new deadline. A map
+    waits for its items again. A failure that stopped the execution no longer does."""
 
     at: int
     by: str
     reason: str = ""
     tasks: tuple[int, ...] = ()
     items: tuple[tuple[int, int], ...] = ()  # (map task, item index)
+    deadlines: Deadlines = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,17 +239,20 @@ class TasksReset:
 
     at: int
     tasks: tuple[int, ...]
+    deadlines: Deadlines = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOverridden:
-    """An operator gave the output that a task (or item) had failed to give: COMPLETED."""
+    """An operator gave the output that a task (or item) had failed to give: COMPLETED. A map that
+    waits for its items again because of that has a new deadline."""
 
     at: int
     task: int
     item: int | None = None
     by: str
     reason: str = ""
+    deadline_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ def _queued(fold: Fold, event: ev.TasksQueued) -> None:
             # How many may have failed is the definition's to say, and `decide`'s to judge.
             if state is None or state.completed + state.failed != state.count:
                 raise IllegalTransition(TaskOperation.QUEUE, "WAITING", f"unfinished task {task}")
+    fold.deadlines.update(event.deadlines)
 
 
 def _requeued(fold: Fold, event: ev.TasksRequeued) -> None:
@@ -86,6 +87,7 @@ def _requeued(fold: Fold, event: ev.TasksRequeued) -> None:
 def _waiting(fold: Fold, event: ev.TaskWaiting) -> None:
     fold.move(event.task, Code.WAITING, _WAIT, TaskOperation.WAIT)
     fold.waits[event.task] = event.due_at
+    fold.set_deadline(event.task, event.deadline_at)
 
 
 def _skipped(fold: Fold, event: ev.TasksSkipped) -> None:
@@ -102,11 +104,16 @@ def _completed(fold: Fold, event: ev.TaskCompleted) -> None:
 
 def _failed(fold: Fold, event: ev.TaskFailed) -> None:
     code = Code.DEAD_ACCEPTED if event.accepted else Code.DEAD_LETTERED
+    late = event.at >= fold.deadlines.get(event.task, event.at + 1)
     before = fold.move(event.task, code, _FAIL, TaskOperation.FAIL)
-    if before == Code.WAITING:
-        state = fold.maps.get(event.task)
-        if state is None or not state.failed or state.queued:
-            raise IllegalTransition(TaskOperation.FAIL, "WAITING", f"task {event.task}")
+    if before != Code.WAITING:
+        return
+    if late:
+        _close(fold, event.task)
+        return
+    state = fold.maps.get(event.task)
+    if state is None or not state.failed or state.queued:
+        raise IllegalTransition(TaskOperation.FAIL, "WAITING", f"task {event.task}")
 
 
 def _cancelled(fold: Fold, event: ev.TasksCancelled) -> None:
@@ -116,6 +123,11 @@ def _cancelled(fold: Fold, event: ev.TasksCancelled) -> None:
 
 def _cancel(fold: Fold, task: int) -> None:
     fold.move(task, Code.CANCELLED, _CANCEL, TaskOperation.CANCEL)
+    _close(fold, task)
+
+
+def _close(fold: Fold, task: int) -> None:
+    """A task that waits no longer, for time or for its items."""
     fold.waits.pop(task, None)
     state = fold.maps.get(task)
     if state is not None:
@@ -130,6 +142,7 @@ def _cancel(fold: Fold, task: int) -> None:
 def _map_started(fold: Fold, event: ev.MapStarted) -> None:
     fold.move(event.task, Code.WAITING, _WAIT, TaskOperation.WAIT)
     fold.maps[event.task] = MapState(items=bytes([Code.PENDING]) * event.count, count=event.count)
+    fold.set_deadline(event.task, event.deadline_at)
 
 
 def _items_queued(fold: Fold, event: ev.MapItemsQueued) -> None:

@@ -39,6 +39,7 @@ def _tasks_reopened(fold: WorkingState, event: ev.TasksReopened) -> None:
         by_map.setdefault(task, []).append(item)
     for task, items in by_map.items():
         _map_again(fold, task, items, Code.QUEUED, TaskOperation.RETRY)
+    fold.deadlines.update(event.deadlines)
 
 
 def _reset(fold: WorkingState, event: ev.TasksReset) -> None:
@@ -47,6 +48,7 @@ def _reset(fold: WorkingState, event: ev.TasksReset) -> None:
             _map_again(fold, task, (), Code.PENDING, TaskOperation.RESET)
         else:
             fold.move(task, Code.PENDING, _RESET, TaskOperation.RESET)
+    fold.deadlines.update(event.deadlines)
 
 
 def _overridden(fold: WorkingState, event: ev.TaskOverridden) -> None:
@@ -55,6 +57,7 @@ def _overridden(fold: WorkingState, event: ev.TaskOverridden) -> None:
         fold.move(event.task, Code.COMPLETED, _OVERRIDE, TaskOperation.OVERRIDE)
     else:
         _map_again(fold, event.task, (event.item,), Code.COMPLETED, TaskOperation.OVERRIDE)
+        fold.set_deadline(event.task, event.deadline_at)
 
 
 def _accepted(fold: WorkingState, event: ev.FailureAccepted) -> None:

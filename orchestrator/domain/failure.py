@@ -16,6 +16,8 @@ class FailureType:
     A failure raised by an activity carries the exception's class name instead."""
 
     TIMEOUT: Final = "TIMEOUT"
+    DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
+    HEARTBEAT_TIMEOUT: Final = "HEARTBEAT_TIMEOUT"
     LEASE_EXPIRED: Final = "LEASE_EXPIRED"
     EXPRESSION: Final = "EXPRESSION_FAILED"
     OUTPUT_NOT_JSON: Final = "OUTPUT_NOT_JSON"

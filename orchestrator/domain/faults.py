@@ -34,6 +34,10 @@ _CHILDREN: Final[dict[str, type[Model]]] = {
     "request": HttpRequest,
     "event": models.Event,
 }
+_DEADLINE_HINTS: Final = {
+    "do": "put it on the map: there it counts for all items together",
+    "compensate": "a compensation has none; bound its attempts by `timeout` and `retry`",
+}
 _WAITS: Final = (models.WaitTask, models.WaitDo)
 _NOT_IN_DO_NAMES: Final = frozenset(
     field.alias or name for name, field in models.TaskCommon.model_fields.items()
@@ -149,6 +153,12 @@ def _unknown_field(
 ) -> ErrorDetail:
     if inside and model in DO_MODELS.values() and name in _NOT_IN_DO_NAMES:
         hint = f"it belongs to the task around `{inside}`"
+        if name == "deadline":
+            hint = _DEADLINE_HINTS[inside]
+    elif name == "heartbeatTimeout":
+        hint = "only activities report heartbeats"
+        if model is models.MapTask:
+            hint = "put it in the activity of its `do`"
     elif model in _WAITS and name in models.Attempted.model_fields:
         hint = "a wait has no attempts: it takes as long as it says"
     else:

@@ -42,6 +42,16 @@ class TimerDue:
     """Some wait, or the execution's deadline, may be due."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A task's deadline has passed, and its document holds no result. `attempt`: how many attempts
+    it says have begun; `cause`: how the last one that ended failed."""
+
+    task: int
+    attempt: int = 0
+    cause: Failure | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
     """Recovery found no message and no lease for these dispatched tasks and (map task, item)s:
@@ -113,7 +123,17 @@ class Accept:
 
 
 Input: TypeAlias = (
-    Start | TaskResult | TimerDue | Lost | Pause | Resume | Cancel | Retry | Override | Accept
+    Start
+    | TaskResult
+    | TimerDue
+    | Overdue
+    | Lost
+    | Pause
+    | Resume
+    | Cancel
+    | Retry
+    | Override
+    | Accept
 )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 _PACK_OVER: Final = 8
 """Positions from which a list is written as ranges: shorter ones cost more to pack than to keep."""
@@ -37,3 +37,21 @@ def unpack(packed: list[int] | str) -> tuple[int, ...]:
         else:
             positions.append(int(first))
     return tuple(positions)
+
+
+def pack_times(times: Iterable[tuple[int, int]]) -> dict[str, list[int] | str]:
+    """(position, time) as time -> positions: many tasks that are dispatched together are due
+    together."""
+    groups: dict[int, list[int]] = {}
+    for position, time in times:
+        groups.setdefault(time, []).append(position)
+    return {str(time): pack(sorted(groups[time])) for time in sorted(groups)}
+
+
+def unpack_times(packed: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Inverse of `pack_times`, by time, then position."""
+    return tuple(
+        (position, int(time))
+        for time, positions in packed.items()
+        for position in unpack(positions)
+    )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.deadlines import deadline_of, deadlines_of
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.inputs import Accept, Override, Retry
 from orchestrator.domain.state import FailureRecord
@@ -38,14 +39,17 @@ def apply_operator(draft: Draft, given: Sequence[Operator]) -> None:
 
 
 def _retry(draft: Draft, given: Retry) -> None:
-    codes, maps = draft.fold.codes, draft.fold.maps
-    judged = {task for task in given.judged if _dead(draft, task) and task not in maps}
+    codes = draft.fold.codes
+    judged = {
+        task for task in given.judged if _dead(draft, task) and not _failed_items(draft, task)
+    }
     tasks = {task for task in given.tasks if _dead(draft, task) and _has_worker(draft, task)}
     items = {(task, item) for task, item in given.items if _dead_item(draft, task, item)}
     cancelled = given.cancelled and Code.CANCELLED in codes
     if not (judged or tasks or items or cancelled):
         return
     _reopen(draft, given.by, given.reason)
+    dispatched = {*(tasks - judged), *(task for task, _ in items)}
     draft.emit(
         ev.TasksReopened(
             at=draft.now,
@@ -53,6 +57,7 @@ def _retry(draft: Draft, given: Retry) -> None:
             reason=given.reason,
             tasks=tuple(sorted(tasks - judged)),
             items=tuple(sorted(items)),
+            deadlines=deadlines_of(draft, dispatched),
         )
     )
     _reset(draft, {*tasks, *(task for task, _ in items)}, also=judged)
@@ -65,9 +70,15 @@ def _override(draft: Draft, given: Override) -> None:
     elif not _dead_item(draft, given.task, given.item):
         return
     _reopen(draft, given.by, given.reason)
+    again = given.item is not None and draft.fold.codes[given.task] != Code.WAITING
     draft.emit(
         ev.TaskOverridden(
-            at=draft.now, task=given.task, item=given.item, by=given.by, reason=given.reason
+            at=draft.now,
+            task=given.task,
+            item=given.item,
+            by=given.by,
+            reason=given.reason,
+            deadline_at=deadline_of(draft, given.task) if again else None,
         )
     )
     if given.item is None:
@@ -106,7 +117,9 @@ def _reset(draft: Draft, roots: Iterable[int], also: Iterable[int] = ()) -> None
                 found.add(task)
                 stack.append(task)
     if found:
-        draft.emit(ev.TasksReset(at=draft.now, tasks=tuple(sorted(found))))
+        again = [task for task in found if task in draft.fold.maps]  # they go on at once
+        deadlines = deadlines_of(draft, again)
+        draft.emit(ev.TasksReset(at=draft.now, tasks=tuple(sorted(found)), deadlines=deadlines))
 
 
 def _dead(draft: Draft, task: int, dead: frozenset[int] = DEAD_CODES) -> bool:
@@ -114,7 +127,8 @@ def _dead(draft: Draft, task: int, dead: frozenset[int] = DEAD_CODES) -> bool:
 
 
 def _has_worker(draft: Draft, task: int) -> bool:
-    """Not a map that failed with its items (those are what can be taken up) or without any."""
+    """Not a map that failed before all its items were done: with one (those are what can be taken
+    up), without any, or at its deadline (it is judged again)."""
     kind = draft.workflow.tasks[task].type
     state = draft.fold.maps.get(task)
     if kind is TaskType.MAP:
@@ -124,7 +138,7 @@ def _has_worker(draft: Draft, task: int) -> bool:
 
 def _failed_items(draft: Draft, task: int) -> bool:
     state = draft.fold.maps.get(task)
-    return state is not None and not draft.workflow.tasks[task].tolerate.gathers(state)
+    return state is not None and draft.workflow.tasks[task].tolerate.exceeded(state)
 
 
 def _dead_item(draft: Draft, task: int, item: int) -> bool:

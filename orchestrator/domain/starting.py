@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.deadlines import deadline_of, deadlines_of, item_failure
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.evaluation import (
     Missing,
@@ -18,7 +19,7 @@ from orchestrator.domain.evaluation import (
     refused,
     source_of,
 )
-from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.failure import FailureType
 from orchestrator.domain.join import Verdict, judge
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.status import Code
@@ -59,17 +60,11 @@ def advance_map(draft: Draft, task: int) -> None:
     if tolerate.gathers(state) and not draft.stopped(task):
         draft.ready.add(task)
     elif not state.queued and (tolerate.exceeded(state) or state.cancelled or draft.stopped(task)):
-        if state.failure is None or not tolerate.exceeded(state):
+        failure = item_failure(state) if tolerate.exceeded(state) else None
+        if state.failure is None or failure is None:
             draft.cancel([task], draft.reason)
             return
-        cause = state.failure
-        failure = Failure(
-            type=FailureType.MAP_ITEM_FAILED,
-            message=f"item {cause.index} failed: {cause.failure.message}",
-            retryable=False,
-            causes=(cause.failure,),
-        )
-        draft.fail(task, failure, index=cause.index)
+        draft.fail(task, failure, index=state.failure.index)
 
 
 def dispatch(draft: Draft, maps: set[int]) -> None:
@@ -77,7 +72,10 @@ def dispatch(draft: Draft, maps: set[int]) -> None:
     of `maps`, each up to its `maxConcurrency`."""
     ready = sorted(t for t in draft.ready if draft.fold.codes[t] in (Code.PENDING, Code.WAITING))
     if ready:
-        draft.emit(ev.TasksQueued(at=draft.now, tasks=tuple(ready)))
+        # A map's deadline counts from its start, not from its gathering.
+        begun = [task for task in ready if draft.fold.codes[task] == Code.PENDING]
+        deadlines = deadlines_of(draft, begun)
+        draft.emit(ev.TasksQueued(at=draft.now, tasks=tuple(ready), deadlines=deadlines))
     for task in sorted(maps):
         if draft.fold.codes[task] != Code.WAITING or draft.stopped(task):
             continue
@@ -134,7 +132,8 @@ def _start_wait(draft: Draft, task: int, spec: TaskSpec) -> None:
     if due_at <= draft.now:
         draft.complete(task, None)
     else:
-        draft.emit(ev.TaskWaiting(at=draft.now, task=task, due_at=due_at))
+        deadline = deadline_of(draft, task)
+        draft.emit(ev.TaskWaiting(at=draft.now, task=task, due_at=due_at, deadline_at=deadline))
 
 
 def _start_map(draft: Draft, task: int, spec: TaskSpec) -> None:
@@ -160,6 +159,7 @@ def _start_map(draft: Draft, task: int, spec: TaskSpec) -> None:
         draft.complete(task, [])
         return
     json_text(value, FailureType.MAP_ITEMS_INVALID, field, source)
-    draft.emit(ev.MapStarted(at=draft.now, task=task, count=len(value)))
+    deadline = deadline_of(draft, task)
+    draft.emit(ev.MapStarted(at=draft.now, task=task, count=len(value), deadline_at=deadline))
     draft.items[task] = value
     draft.maps.add(task)

@@ -2,8 +2,8 @@
 
 Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
 order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
-`failure`, `output` and times. Everything else in that document (`workflow`, `version`, `input`,
-`tags`, …) is written at submission and never changes: see `engine/aggregate.py`.
+`deadlines`, `failure`, `output` and times. Everything else in that document (`workflow`, `version`,
+`input`, `tags`, …) is written at submission and never changes: see `engine/aggregate.py`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class ExecutionState:
     tasks: bytes  # status.Code per task, in definition order
     maps: Mapping[int, MapState] = field(default_factory=dict[int, MapState])
     waits: Mapping[int, int] = field(default_factory=dict[int, int])  # WAITING task -> due time
+    deadlines: Mapping[int, int] = field(default_factory=dict[int, int])
+    """QUEUED or WAITING task -> when it fails if it has not ended. Only those that have one."""
     failure: FailureRecord | None = None
     output: Payload | None = None
     accepted_at: int

@@ -17,7 +17,7 @@ CODE: Final = "NOT_YET_SUPPORTED"
 
 TYPES: Final = frozenset({"signal", "publish", "durable"})
 """Task types, anywhere."""
-FIELDS: Final = frozenset({"compensate", "deadline", "heartbeatTimeout"})
+FIELDS: Final = frozenset({"compensate"})
 """Fields of a task or a `do`."""
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS
 from orchestrator.domain.definition_types import ACTIVITY_PATTERN
-from orchestrator.domain.durations import DurationError, parse_duration
+from orchestrator.domain.durations import DurationError, format_duration, parse_duration
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonschemas import check_schema
 from orchestrator.domain.jsontypes import Json
@@ -27,17 +28,21 @@ class TaskCheck:
         defaults = raw.get("defaults")
         self._name = raw.get("name")
         self._default_retry = _retry(defaults)
+        self._default_timeout = _timeout(defaults) or DEFAULT_TIMEOUT_MS
         self._activities = activities
         self._nearest = nearest
 
     def check(self, task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
         """Findings of one task, its `do` and its `compensate`."""
         yield from self._work(task, path, self._default_retry)
+        yield from _heartbeat(task, path, self._default_timeout)
         outer = {**self._default_retry, **_retry(task)}
         if isinstance(do := task.get("do"), dict):
             yield from self._work(do, f"{path}.do", outer)
+            yield from _heartbeat(do, f"{path}.do", _timeout(task) or self._default_timeout)
         if isinstance(compensate := task.get("compensate"), dict):
             yield from self._work(compensate, f"{path}.compensate", self._default_retry)
+            yield from _heartbeat(compensate, f"{path}.compensate", self._default_timeout)
         run_when = task.get("runWhen")
         if run_when in _NEEDS_AN_OUTCOME and task.get("needs", []) == []:
             message = f"never runs: {run_when} asks for the outcome of needs, and there are none"
@@ -82,6 +87,23 @@ def check_retry(
             f"initialInterval {merged['initialInterval']}"
         )
         yield ErrorDetail(f"{path}.maxInterval", message, "BAD_RETRY")
+
+
+def _heartbeat(task: Mapping[str, Json], path: str, inherited_ms: int) -> Iterator[ErrorDetail]:
+    """A heartbeat that is awaited as long as the whole attempt may take. `inherited_ms`: the time
+    limit of an attempt, unless the task has its own."""
+    silence, limit = _ms(task.get("heartbeatTimeout")), _timeout(task) or inherited_ms
+    if task.get("type") == "activity" and silence is not None and silence >= limit:
+        message = (
+            f"heartbeatTimeout {task['heartbeatTimeout']} is not shorter than the timeout of an "
+            f"attempt, {format_duration(limit)}"
+        )
+        hint = "shorten it, or give the task a longer timeout"
+        yield ErrorDetail(f"{path}.heartbeatTimeout", message, "BAD_HEARTBEAT", hint)
+
+
+def _timeout(holder: Json | Mapping[str, Json]) -> int | None:
+    return _ms(holder.get("timeout")) if isinstance(holder, Mapping) else None
 
 
 def _wait(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:

@@ -95,6 +95,8 @@ class TaskSpec:
     when: Expression | None = None
     continue_on_error: bool = False
     timeout_ms: int  # of one attempt
+    deadline_ms: int | None = None  # from dispatch to end, all attempts; of a map: all items
+    heartbeat_timeout_ms: int | None = None  # activity: the longest silence within an attempt
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
     template: Template | None = None

@@ -12,7 +12,7 @@ from typing import Final
 
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
-from orchestrator.domain.status import STATUS_OF_CODE, Code, ExecutionStatus
+from orchestrator.domain.status import SETTLED_CODES, STATUS_OF_CODE, Code, ExecutionStatus
 from orchestrator.domain.transitions import ITEM, IllegalTransition, TaskOperation, codes_from
 
 ITEM_FROM: Final = {operation: codes_from(ITEM, operation) for operation in TaskOperation}
@@ -27,6 +27,7 @@ class WorkingState:
         "accepted_at",
         "codes",
         "deadline_at",
+        "deadlines",
         "ended_at",
         "failure",
         "maps",
@@ -42,6 +43,7 @@ class WorkingState:
         self.codes: bytearray = bytearray(state.tasks)
         self.maps: dict[int, MapState] = dict(state.maps)
         self.waits: dict[int, int] = dict(state.waits)
+        self.deadlines: dict[int, int] = dict(state.deadlines)
         self.failure: FailureRecord | None = state.failure
         self.output: Payload | None = state.output
         self.accepted_at: int = state.accepted_at
@@ -57,6 +59,7 @@ class WorkingState:
             tasks=bytes(self.codes),
             maps=dict(self.maps),
             waits=dict(self.waits),
+            deadlines=dict(self.deadlines),
             failure=self.failure,
             output=self.output,
             accepted_at=self.accepted_at,
@@ -66,19 +69,26 @@ class WorkingState:
             seq=self.seq,
         )
 
+    def set_deadline(self, task: int, due_at: int | None) -> None:
+        """From now on `task` has this deadline; None: none, or the one it has."""
+        if due_at is not None:
+            self.deadlines[task] = due_at
+
     def unsettled(self) -> int:
         """Number of tasks that may still move by themselves."""
         count = self.codes.count
         return count(Code.PENDING) + count(Code.QUEUED) + count(Code.WAITING)
 
     def move(self, task: int, code: int, allowed: frozenset[int], operation: TaskOperation) -> int:
-        """Set a task's code if the table allows it; the code before. Raises
-        `IllegalTransition`."""
+        """Set a task's code if the table allows it; the code before. With what has settled goes its
+        deadline. Raises `IllegalTransition`."""
         before = self.codes[task] if 0 <= task < len(self.codes) else 0
         if before not in allowed:
             status = STATUS_OF_CODE[before].value if before else "nowhere"
             raise IllegalTransition(operation, status, f"task {task}")
         self.codes[task] = code
+        if self.deadlines and code in SETTLED_CODES:
+            self.deadlines.pop(task, None)
         return before
 
     def move_items(

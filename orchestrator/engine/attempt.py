@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass
 
 from orchestrator.domain import jsonvalues
+from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
@@ -18,7 +19,7 @@ from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import TaskSpec, TaskType
-from orchestrator.engine import claimcheck, documents, facts
+from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
@@ -60,9 +61,11 @@ class LeaseLost(Exception):
 
 async def run(engine: Engine, claim: Claim) -> Outcome:
     """One attempt. Raises `LeaseLost`, and nothing else unless the caller is cancelled."""
+    due, limit = claim.deadline_at, claim.spec.timeout_ms
+    left = limit if due is None else max(0, due - engine.clock.now())
     try:
-        async with asyncio.timeout(claim.spec.timeout_ms / 1000):
-            data = await _run(engine, claim)
+        async with asyncio.timeout(min(limit, left) / 1000):
+            data = await _run(engine, claim, min(limit, left))
         name = f"{claim.id}:{claim.attempt}"
         return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
     except LeaseLost:
@@ -70,6 +73,8 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
     except TimeoutError:
         if claim.call is not None:
             claim.call.cancelled = True
+        if left < limit:
+            return Outcome(failure=exceeded(claim.spec, overdue.last_error(claim.doc)))
         return _failed(FailureType.TIMEOUT, f"no result within {claim.spec.timeout_ms} ms")
     except ActivityFailed as error:
         return Outcome(failure=error.failure)
@@ -118,8 +123,8 @@ def _field(claim: Claim, path: str) -> str:
     return f"{where}.{name}{separator}{path}"
 
 
-async def _run(engine: Engine, claim: Claim) -> bytes:
-    """The JSON text of the output."""
+async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
+    """The JSON text of the output. `limit_ms`: what the activity is told that it may take."""
     spec, partition = claim.spec, claim.aggregate.partition
     if claim.gathers:
         return await gather(engine, partition, spec.id, claim.count, claim.failed)
@@ -144,7 +149,7 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
         item=claim.item,
         attempt=claim.attempt,
         idempotency_key=key,
-        timeout_ms=spec.timeout_ms,
+        timeout_ms=limit_ms,
         traceparent=claim.aggregate.traceparent,
         last_heartbeat_at=engine.clock.now(),
     )
@@ -153,7 +158,7 @@ async def _run(engine: Engine, claim: Claim) -> bytes:
         # A claim or an input that took longer than the lease: another worker may have ended the
         # task meanwhile, and the activity must not begin after that.
         raise LeaseLost
-    return jsonvalues.dumps(await engine.activities.run(call))
+    return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 
 async def resolve(

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.domain import kin
+from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
 from orchestrator.domain.retry import is_retryable, next_delay
@@ -82,6 +83,11 @@ class Claim:
         return self.doc["attempt"]
 
     @property
+    def deadline_at(self) -> int | None:
+        """When the task fails if it has not ended. A map's is not its items'."""
+        return None if self.item is not None else self.aggregate.state.deadlines.get(self.position)
+
+    @property
     def gathers(self) -> bool:
         """Whether this is a map whose items are done and want to be put together."""
         return self.spec.type is TaskType.MAP
@@ -91,11 +97,13 @@ class Claim:
 class Refusal:
     """Why a message needs no work now. `again_ms`: look again after that, the store may lag behind
     or the broker's clock may be ahead of ours; None: never, the message is settled. `over`: the
-    execution has settled this task without its worker."""
+    execution has settled this task without its worker. `unheard`: the task has a result that came
+    before its dispatch; the orchestrator had no use for it then."""
 
     reason: str
     again_ms: int | None = None
     over: bool = False
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +161,10 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Re
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
-            return Refusal("finished")
+            since = dispatched_at(aggregate.workflow, aggregate.state, position)
+            return Refusal("finished", unheard=doc["endedAt"] <= since)
+    if not giving_back and aggregate.state.deadlines.get(position, now + 1) <= now:
+        return Refusal("pastDeadline")  # the orchestrator fails it: its timer is due
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
             return Refusal("leased")
@@ -166,7 +177,7 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Re
         doc = cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
     if spec.type is TaskType.WAIT:
-        return replace(here, doc=_without_lease(here.doc))
+        return replace(here, doc=without_lease(here.doc))
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         progress = execution.body["state"]["maps"][str(position)]
@@ -185,7 +196,7 @@ async def _take(
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-    body = _new(partition, message) if doc is None else _without_lease(doc)
+    body = _new(partition, message) if doc is None else without_lease(doc)
     body["attempt"] += 1
     if spec.type is TaskType.WORKFLOW:
         body["child"] = kin.next_child(partition, body)
@@ -261,7 +272,7 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
 
 def cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
     """A task document after it was ended unrun."""
-    return _without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
+    return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
 def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
@@ -286,7 +297,8 @@ def counted(doc: dict[str, Any]) -> int:
     return doc["attempt"] - doc.get("granted", 0)
 
 
-def _without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+def without_lease(doc: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a task document that nobody holds and nothing is due for."""
     dropped = ("lease", "sweepAt", "dueAt", "endedAt")
     return {key: value for key, value in doc.items() if key not in dropped}
 
@@ -309,7 +321,7 @@ def _take_over(
     left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None
-    final = _without_lease(doc) | {
+    final = without_lease(doc) | {
         "status": TaskStatus.DEAD_LETTERED.value,
         "endedAt": now,
         "failure": failure.to_doc(),

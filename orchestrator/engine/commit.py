@@ -11,7 +11,7 @@ remembered one may lag behind, and would overwrite what others have committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from orchestrator.engine import claimcheck, documents, letters, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.engine.takeover import Changed, take_over
 from orchestrator.ports import (
     Conflict,
     Create,
@@ -70,8 +71,12 @@ async def commit(
     operator's decision changes besides, in the same batch (at most `MAX_BESIDE`).
 
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
-    side = await _side_documents(engine, aggregate, decision)
-    side += _dead_letters(aggregate, decision, now)
+    try:
+        taken = await take_over(engine, aggregate, decision, now=now)
+    except Changed:
+        raise Outdated from None
+    side = await _side_documents(engine, aggregate, decision, taken.tasks)
+    side += _dead_letters(aggregate, decision, taken.tasks, now)
     decision = await _offload_output(engine, aggregate, decision)
     events = decision.events
     state = replace(decision.state, seq=aggregate.state.seq + 1)
@@ -96,6 +101,7 @@ async def commit(
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]
+    operations += taken.operations
     operations += beside
     room = MAX_BATCH_OPERATIONS - len(operations)
     if len(side) <= room and sum(map(_weight, side)) <= SIDE_BYTES_IN_COMMIT:
@@ -224,19 +230,21 @@ async def _offload_output(engine: Engine, aggregate: Aggregate, decision: Decisi
     return decision.with_output(await claimcheck.store(engine, aggregate.partition, "output", data))
 
 
-def _dead_letters(aggregate: Aggregate, decision: Decision, now: int) -> list[dict[str, Any]]:
-    """Of tasks that failed without a worker. A map that failed with its items has none of its own:
-    its items have."""
+def _dead_letters(
+    aggregate: Aggregate, decision: Decision, taken: Set[int], now: int
+) -> list[dict[str, Any]]:
+    """Of tasks that failed without a worker, `taken` ones have theirs already. A map that failed
+    with its items has none of its own: its items have."""
     seq = aggregate.state.seq + 1
     return [
         letters.of_decision(aggregate, aggregate.workflow.tasks[task].id, failure, seq, now)
         for task, failure in decision.failures.items()
-        if failure.type != FailureType.MAP_ITEM_FAILED
+        if failure.type != FailureType.MAP_ITEM_FAILED and task not in taken
     ]
 
 
 async def _side_documents(
-    engine: Engine, aggregate: Aggregate, decision: Decision
+    engine: Engine, aggregate: Aggregate, decision: Decision, taken: Set[int]
 ) -> list[dict[str, Any]]:
     """Items of the maps that start, and the tasks that end in this decision without a worker."""
     partition, tasks = aggregate.partition, aggregate.workflow.tasks
@@ -248,11 +256,12 @@ async def _side_documents(
         if output is not None:
             data = jsonvalues.dumps(output)
             payload = await claimcheck.store(engine, partition, tasks[position].id, data)
-            doc = _unworked(partition, tasks[position].id, TaskStatus.COMPLETED, now)
+            doc = documents.unworked(partition, tasks[position].id, TaskStatus.COMPLETED, now)
             docs.append({**doc, "output": payload.to_doc()})
     for position, failure in decision.failures.items():
-        doc = _unworked(partition, tasks[position].id, TaskStatus.DEAD_LETTERED, now)
-        docs.append({**doc, "failure": failure.to_doc()})
+        if position not in taken:
+            doc = documents.unworked(partition, tasks[position].id, TaskStatus.DEAD_LETTERED, now)
+            docs.append({**doc, "failure": failure.to_doc()})
     return docs
 
 
@@ -266,20 +275,6 @@ def _weight(doc: dict[str, Any]) -> int:
 async def _write_before(engine: Engine, aggregate: Aggregate, docs: list[dict[str, Any]]) -> None:
     partition, upsert = aggregate.partition, engine.store.upsert
     await asyncio.gather(*(patiently(engine, upsert, EXECUTIONS, partition, doc) for doc in docs))
-
-
-def _unworked(
-    partition: tuple[str, str], task: str, status: TaskStatus, now: int
-) -> dict[str, Any]:
-    """A task document of work that never reached a worker."""
-    return {
-        **documents.base(partition, documents.task_id(task), "task"),
-        "task": task,
-        "status": status.value,
-        "attempt": 0,
-        "attempts": [],
-        "endedAt": now,
-    }
 
 
 async def _item_documents(

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import MAP_CHUNK_ITEMS, MAX_MAP_ITEMS, SCHEMA_VERSION
 from orchestrator.domain.workflow import TaskType, Workflow
 
@@ -57,6 +58,18 @@ def events_id(seq: int) -> str:
 def tag_field(name: str) -> str:
     """Property of an execution document that repeats a tag, so that lists can be filtered by it."""
     return f"tag:{name}"
+
+
+def unworked(partition: tuple[str, str], task: str, status: TaskStatus, now: int) -> dict[str, Any]:
+    """A task document of work that never reached a worker."""
+    return {
+        **base(partition, task_id(task), "task"),
+        "task": task,
+        "status": status.value,
+        "attempt": 0,
+        "attempts": [],
+        "endedAt": now,
+    }
 
 
 def dead_id(task: str, item: int | None, attempt: str) -> str:

@@ -8,6 +8,7 @@ broker's delivery count keeps meaning "the process died".
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from orchestrator.domain.errors import UnavailableError
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
@@ -82,7 +83,12 @@ async def _work(
     match claim:
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
-            if claim.again_ms is not None:
+            if claim.unheard:
+                # An item of a map that was retried after its deadline had ended meanwhile: waiting
+                # for the sweeper to find that could take until the next deadline.
+                found = replace(message, type=MessageType.TASK_FINISHED)
+                await handback.send(engine, [found], [incoming], delay_ms=0)
+            elif claim.again_ms is not None:
                 await handback.send(
                     engine,
                     [message],

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.domain.codec import iso
+from orchestrator.domain.deadlines import overdue as past_deadline
 from orchestrator.domain.effects import in_flight
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.inputs import Facts, Input, Lost, Needs, Start, TaskResult, TimerDue
@@ -18,7 +19,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, claims, documents, kinship
+from orchestrator.engine import claimcheck, claims, documents, kinship, overdue
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -39,15 +40,16 @@ async def inputs_of(
     engine: Engine, aggregate: Aggregate, messages: Iterable[Message]
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
-    ended unheard and what nobody works on."""
+    ended unheard and what nobody works on. It and a timer look at deadlines, too."""
     inputs: list[Input] = []
     finished: dict[str, tuple[int, int | None]] = {}
-    check = False
+    check = timer = False
     for message in messages:
         match message.type:
             case MessageType.EXECUTION_STARTED:
                 inputs.append(Start())
             case MessageType.TIMER_DUE:
+                timer = True
                 inputs.append(TimerDue())
             case MessageType.TASK_FINISHED:
                 position = aggregate.workflow.index.get(message.task)
@@ -63,14 +65,26 @@ async def inputs_of(
         for task, item in in_flight(aggregate.state):
             id = documents.task_id(aggregate.workflow.tasks[task].id, item)
             finished[id] = (task, item)
+    late: dict[int, dict[str, Any] | None] = {}
+    if check or timer:
+        some = past_deadline(aggregate.state, engine.clock.now())[: overdue.READ_AT_ONCE]
+        late = dict.fromkeys(some)
+        for task in some:
+            if aggregate.state.tasks[task] == Code.QUEUED:
+                finished[documents.task_id(aggregate.workflow.tasks[task].id)] = (task, None)
     found = await read_tasks(engine, aggregate.partition, finished)
     lost: list[tuple[int, int | None]] = []
     for id, (task, item) in finished.items():
         doc = found.get(id)
-        if doc is not None and _has_ended(aggregate, task, doc):
+        if doc is not None and has_ended(aggregate, task, doc):
             inputs.append(_result(task, item, doc))
+            if item is None:
+                late.pop(task, None)
+        elif item is None and task in late:
+            late[task] = doc
         elif check and _nobody_works(engine, doc):
             lost.append((task, item))
+    inputs += overdue.inputs(aggregate.workflow, list(late.items()))
     if lost:
         inputs.append(
             Lost(
@@ -81,7 +95,7 @@ async def inputs_of(
     return await kinship.admitted(engine, aggregate, inputs)
 
 
-def _has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:
+def has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:
     """Whether the document holds a result. Given back counts only while the execution fails: once
     an operator has taken it up again, what was given back is to be run."""
     if doc["status"] == TaskStatus.CANCELLED.value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claims, leasing
 from orchestrator.engine.claims import Claim
@@ -112,14 +112,16 @@ class LeaseKeeper:
             return True  # not known: the next round asks again
 
     async def _look_at_execution(self, claim: Claim) -> None:
-        """The heartbeat is how a running task learns that its execution was stopped."""
+        """The heartbeat is how a running task learns that its execution was stopped, or has settled
+        the task without it (a map at its deadline)."""
         partition = claim.aggregate.partition
         try:
             found = await self._engine.store.read_many(EXECUTIONS, partition, [partition[1]])
         except StoreError:
             return
         doc = found.get(partition[1])
-        if doc is None or ExecutionStatus(doc.body["status"]) in _STOPPED:
+        settled = doc is not None and ord(doc.body["state"]["tasks"][claim.position])
+        if doc is None or settled in SETTLED_CODES or doc.body["status"] in _STOPPED:
             _stop(claim, lost=False)
 
 

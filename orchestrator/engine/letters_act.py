@@ -68,13 +68,26 @@ async def act(engine: Engine, tenant: str, id: str, wish: Wish) -> DeadLetterVie
 
     async def once(fresh: bool) -> None:
         found = await letters_list.read(engine, tenant, id) if fresh else letter
-        if found.body["status"] == LetterStatus.OPEN.value:
+        if found.body["status"] != LetterStatus.OPEN.value:
+            return await _known(engine, found.body, wish)
+        try:
             await resolve(engine, [found], wish)
-        elif found.body.get("wish") != wish.digest:
-            raise _resolved(found.body)
+        except ConflictError:
+            # Between the letter and its task was read, the same wish may have come true.
+            found = await letters_list.read(engine, tenant, id)
+            if found.body["status"] == LetterStatus.OPEN.value:
+                raise
+            await _known(engine, found.body, wish)
 
     await competing.operate(engine, (tenant, letter.body["executionId"]), once)
     return await letters_list.show(engine, tenant, id)
+
+
+async def _known(engine: Engine, letter: dict[str, Any], wish: Wish) -> None:
+    """The letter is resolved: a success if it was by this wish. Raises `ConflictError`."""
+    if letter.get("wish") != wish.digest:
+        raise _resolved(letter)
+    await audit_letter(engine, letter)  # whoever did it may have died before that
 
 
 def check_reason(reason: str) -> None:
@@ -104,16 +117,23 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
             done = await _change(engine, aggregate, found, wish, now)
     engine.metrics.count("weft_operator_actions_total", f"deadletter.{wish.action.value}")
     for letter in done:
-        await audit.record(
-            engine,
-            partition[0],
-            action=f"deadletter.{wish.action.value}",
-            execution=partition[1],
-            task=letters_list.public_id(letter.body),
-            by=wish.by,
-            reason=wish.reason,
-        )
+        await audit_letter(engine, letters_wish.marked(letter, wish, now).body)
     return done
+
+
+async def audit_letter(engine: Engine, letter: dict[str, Any]) -> None:
+    """The one record of how a letter was resolved, if there is none yet."""
+    done, id = letter["resolved"], letters_list.public_id(letter)
+    await audit.record(
+        engine,
+        letter["tenantId"],
+        action=f"deadletter.{done['action']}",
+        execution=letter["executionId"],
+        task=id,
+        by=done["by"],
+        reason=done["reason"],
+        id=f"deadletter:{id}",
+    )
 
 
 def _changes_nothing(aggregate: Aggregate, found: Sequence[Document], wish: Wish) -> bool:

@@ -70,12 +70,13 @@ async def _some(
     async def once(fresh: bool) -> None:
         nonlocal left, done
         if fresh:
-            left = await _still_open(engine, tenant, left)
+            left, mine = await _still_open(engine, tenant, left, wish)
+            done += mine
         while left:
             finished = {one.id for one in await letters_act.resolve(engine, left, wish)}
             done += len(finished)
             rest = [one for one in left if one.id not in finished]
-            left = await _still_open(engine, tenant, rest)
+            left, _ = await _still_open(engine, tenant, rest, wish)
 
     try:
         await competing.compete(engine, (tenant, letters[0].body["executionId"]), once)
@@ -92,12 +93,23 @@ async def _some(
     return done, refused
 
 
-async def _still_open(engine: Engine, tenant: str, letters: list[Document]) -> list[Document]:
-    """Those that nobody has resolved meanwhile, as they are stored now."""
+async def _still_open(
+    engine: Engine, tenant: str, letters: list[Document], wish: Wish
+) -> tuple[list[Document], int]:
+    """Those that nobody has resolved meanwhile, as they are stored now; and how many `wish` itself
+    has: a batch whose answer was lost."""
     fresh = [
         await letters_list.read(engine, tenant, letters_list.public_id(one.body)) for one in letters
     ]
-    return [one for one in fresh if one.body["status"] == LetterStatus.OPEN.value]
+    resolved = [one for one in fresh if one.body["status"] != LetterStatus.OPEN.value]
+    mine = [
+        one
+        for one in resolved
+        if one.body.get("wish") == wish.digest and one.body["resolved"]["by"] == wish.by
+    ]
+    for one in mine:
+        await letters_act.audit_letter(engine, one.body)
+    return [one for one in fresh if one not in resolved], len(mine)
 
 
 def _refusal(letter: Document, error: WeftError) -> BulkRefusal:

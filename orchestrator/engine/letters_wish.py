@@ -152,7 +152,7 @@ def again(
     return Replace(body, doc.etag)
 
 
-def marked(letter: Document, wish: Wish, now: int) -> Operation:
+def marked(letter: Document, wish: Wish, now: int) -> Replace:
     """The letter after the action."""
     resolved = {"action": wish.action.value, "by": wish.by, "at": now, "reason": wish.reason}
     after = {"status": AFTER[wish.action].value, "resolved": resolved, "wish": wish.digest}

@@ -17,7 +17,7 @@ from orchestrator.domain.effects import next_wake
 from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.status import TERMINAL_EXECUTION
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import competing, deadletters, facts, handback, relay
@@ -141,6 +141,9 @@ async def advance(
             )
             return
         if aggregate.state.status in TERMINAL_EXECUTION:
+            if aggregate.state.status is ExecutionStatus.FAILED and not aggregate.fresh:
+                await once(True)  # an operator may have reopened it since
+                return
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()

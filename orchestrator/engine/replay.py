@@ -51,6 +51,7 @@ async def replay(
     digest = jsonvalues.body_hash({"replayOf": execution, "from": start_at, "latest": latest})
     id = engine.ids.new() if key is None else submit.derived_id(tenant, f"replay {execution}", key)
     if key is not None and (known := await submit.repeat(engine, tenant, id, digest, key)):
+        await _audit(engine, tenant, execution, id, by, reason)
         return known
     if origin.state.status not in TERMINAL_EXECUTION:
         raise ConflictError(
@@ -97,11 +98,10 @@ async def replay(
         known = await submit.repeat(engine, tenant, id, digest, key or "")
         if known is None:
             raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")
+        await _audit(engine, tenant, execution, id, by, reason)
         return known
     engine.metrics.count("weft_operator_actions_total", "replay")
-    await audit.record(
-        engine, tenant, action="replay", execution=execution, task=id, by=by, reason=reason
-    )
+    await _audit(engine, tenant, execution, id, by, reason)
     return StartResult(
         id=id,
         workflow=name,
@@ -109,6 +109,22 @@ async def replay(
         status=ExecutionStatus.PENDING,
         created=True,
         links=submit.links(id),
+    )
+
+
+async def _audit(
+    engine: Engine, tenant: str, execution: str, id: str, by: str, reason: str
+) -> None:
+    """Once for each replay: whoever made it may have died before its record was written."""
+    await audit.record(
+        engine,
+        tenant,
+        action="replay",
+        execution=execution,
+        task=id,
+        by=by,
+        reason=reason,
+        id=f"replay:{id}",
     )
 
 

@@ -11,9 +11,11 @@ is not run a second time for the store's sake.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain import kin
+from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.messages import Message, MessageType
@@ -34,12 +36,14 @@ log = logging.getLogger(__name__)
 async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
     """Write the attempt's end and send its message. A lost lease drops the result. Raises what
     the store raises once `patiently` gave up: the lease then lapses and the task is taken over."""
-    letter = None
-    if outcome.failure is not None and _delay(claim, outcome.failure.bounded()) is None:
-        letter = await letters.given(engine, claim.aggregate, claim.doc)
+    letter, verdict = None, None
+    if outcome.failure is not None:
+        verdict = _judge(claim, outcome.failure.bounded(), engine.clock.now())
+        if verdict.delay is None:
+            letter = await letters.given(engine, claim.aggregate, claim.doc)
     async with claim.lock:
         now = engine.clock.now()
-        doc, message = _ended(claim, outcome, now)
+        doc, message = _ended(claim, outcome, verdict, now)
         if letter is not None:
             letter = letters.of_attempt(claim.aggregate, claim.spec, doc, letter, now)
         written = await _write(engine, claim.aggregate, doc, claim.etag, message, now, letter)
@@ -108,7 +112,28 @@ async def record_end(engine: Engine, ended: Ended) -> None:
         await relay.send_now(engine, written)
 
 
-def _ended(claim: Claim, outcome: Outcome, now: int) -> tuple[dict[str, Any], Outgoing | None]:
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What follows from a failed attempt. `delay`: ms until the next one; None: the task has
+    failed, with `final`."""
+
+    failure: Failure  # of the attempt
+    final: Failure
+    delay: int | None
+
+
+def _judge(claim: Claim, failure: Failure, now: int) -> _Verdict:
+    """A retry that would come after the task's deadline is not waited for."""
+    delay = _delay(claim, failure)
+    due = claim.deadline_at
+    if delay is not None and due is not None and now + delay >= due:
+        return _Verdict(failure, exceeded(claim.spec, failure).bounded(), None)
+    return _Verdict(failure, failure, delay)
+
+
+def _ended(
+    claim: Claim, outcome: Outcome, verdict: _Verdict | None, now: int
+) -> tuple[dict[str, Any], Outgoing | None]:
     """The task document after the attempt, and the message to send with it."""
     doc = {key: value for key, value in claim.doc.items() if key not in ("lease", "sweepAt")}
     last = {**doc["attempts"][-1], "endedAt": now}
@@ -120,16 +145,15 @@ def _ended(claim: Claim, outcome: Outcome, now: int) -> tuple[dict[str, Any], Ou
             "attempts": [*doc["attempts"][:-1], last],
         }
         return doc, _finished(claim.aggregate, doc)
-    assert outcome.failure is not None
-    failure = outcome.failure.bounded()
-    last["error"] = failure.to_doc()
+    assert verdict is not None
+    last["error"] = verdict.failure.to_doc()
     doc["attempts"] = [*doc["attempts"][:-1], last]
-    delay = _delay(claim, failure)
+    delay = verdict.delay
     if delay is None:
         doc |= {
             "status": TaskStatus.DEAD_LETTERED.value,
             "endedAt": now,
-            "failure": failure.to_doc(),
+            "failure": verdict.final.to_doc(),
         }
         return doc, _finished(claim.aggregate, doc)
     due_at = now + delay

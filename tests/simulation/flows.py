@@ -44,7 +44,7 @@ def draw(rng: random.Random, name: str, level: int = 0) -> Flow:
         tasks[f"t{position}"] = _task(rng, needs, gentle, child)
     timeout = None if level or rng.random() < 0.9 else rng.choice(("15s", "60s"))
     definition: dict[str, Any] = {"name": name, "tasks": tasks}
-    definition["onFailure"] = rng.choice(("continue", "continue", "failFast"))
+    definition["onFailure"] = rng.choice(("continue", "continue", "failFast", "failFast", "hold"))
     if timeout is not None:
         definition["timeout"] = timeout
     if rng.random() < 0.7:
@@ -56,11 +56,25 @@ def draw(rng: random.Random, name: str, level: int = 0) -> Flow:
         "a": rng.randint(0, 9),
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
     }
+    late = _deadlines(definition)
     born = [task for task in tasks.values() if _starts(task)]
     children = (draw(rng, str(child), level + 1),) if born else ()
     limited = any("timeout" in task or "timeout" in task.get("do", {}) for task in born)
-    same = timeout is None and not limited and all(one.comparable for one in children)
+    same = timeout is None and not late and not limited
+    same = same and all(one.comparable for one in children)
     return Flow(name, definition, given, comparable=same, children=children)
+
+
+def _deadlines(definition: dict[str, Any]) -> bool:
+    """Give some tasks of one workflow in eight a deadline. Drawn from the definition, so that the
+    rest of a seed stays what it was."""
+    rng = random.Random(f"deadlines {definition}")
+    if rng.random() > 0.125:
+        return False
+    some = [task for task in definition["tasks"].values() if rng.random() < 0.5]
+    for task in some:
+        task["deadline"] = rng.choice(("1s", "5s", "30s", "2m", "10m"))
+    return bool(some)
 
 
 def _starts(task: dict[str, Any]) -> bool:

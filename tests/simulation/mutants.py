@@ -15,15 +15,19 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain import applying, join, starting
+from orchestrator.domain import applying, join, reopening, starting
 from orchestrator.engine import (
     claims,
     commit,
     leases,
     leasing,
+    letters_act,
+    letters_bulk,
+    letters_wish,
     orchestrate,
     outbox,
     relay,
+    replay,
     results,
     sweep,
 )
@@ -165,5 +169,82 @@ MUTANTS = (
         "_item_result",
         " and state.items[item] == Code.QUEUED",
         "",
+    ),
+    Mutant(
+        "letter missing in the batch that gives a task up",
+        results,
+        "_write",
+        "operations.append(Create(letter))",
+        "pass",
+    ),
+    Mutant(
+        "letter not marked in the batch that retries",
+        letters_act,
+        "_change",
+        "[letters_wish.marked(letter, wish, now) for letter in done]",
+        "[]",
+    ),
+    Mutant(
+        "letter marked and its task left as it is",
+        letters_act,
+        "_change",
+        "    if wish.action is not Action.FAIL:",
+        "    if False:",
+    ),
+    Mutant(
+        "ETag of the letter ignored",
+        letters_wish,
+        "marked",
+        ", letter.etag)",
+        ")",
+    ),
+    Mutant(
+        "attempts not granted by a retry",
+        letters_wish,
+        "again",
+        '"granted": doc.body["attempt"],',
+        "",
+    ),
+    Mutant(
+        "completed tasks judged again",
+        reopening,
+        "_reset",
+        "codes[task] in SKIPPED_CODES",
+        "codes[task] in SKIPPED_CODES | {Code.COMPLETED}",
+    ),
+    Mutant(
+        "the same wish heard again is refused",
+        letters_act,
+        "_known",
+        'letter.get("wish") != wish.digest',
+        "True",
+    ),
+    Mutant(
+        "an ended execution believed to be ended for ever",
+        orchestrate,
+        "advance",
+        "aggregate.state.status is ExecutionStatus.FAILED and not aggregate.fresh",
+        "False",
+    ),
+    Mutant(
+        "action not audited when the answer was lost",
+        letters_bulk,
+        "_still_open",
+        "await letters_act.audit_letter(engine, one.body)",
+        "pass",
+    ),
+    Mutant(
+        "replay that copies and does not say so",
+        replay,
+        "replay",
+        "len(workflow.tasks), kept)",
+        "len(workflow.tasks))",
+    ),
+    Mutant(
+        "replay that copies what lies behind its start",
+        replay,
+        "_kept",
+        "if at not in behind and",
+        "if",
     ),
 )

@@ -47,6 +47,6 @@ async def _act(world: World, id: str, name: str) -> bool:
         await control.act(world.client.engine, TENANT, id, ACTIONS[name], by="operator")
     except WeftError:
         return True
-    except (StoreError, TransportError):
+    except (StoreError, TransportError, OSError):
         return False
     return True

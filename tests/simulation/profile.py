@@ -24,8 +24,9 @@ FAMILIES = (
     "double",
     "payload",
     "operator",
+    "redrive",
 )
-BENIGN = frozenset({"double", "lost", "stale", "operator"})
+BENIGN = frozenset({"double", "lost", "stale", "operator", "redrive"})
 """Families that must not cost a task an attempt: with these alone, attempts are exactly those of
 the fault-free run."""
 
@@ -112,6 +113,19 @@ class Profile:
             self.chance("operator", "pause", 0.04, 0, 99),
             self.chance("operator", "resume", 0.06, 0, 99),
             self.chance("operator", "cancel", 0.01, 0, 99),
+        ]
+
+    def redrive(self) -> list[Chance]:
+        """Every second or so; size: a number to choose by."""
+        return [
+            self.chance("redrive", "retry", 0.08, 0, 9_999),
+            self.chance("redrive", "edit", 0.03, 0, 9_999),
+            self.chance("redrive", "skip", 0.03, 0, 9_999),
+            self.chance("redrive", "fail", 0.02, 0, 9_999),
+            self.chance("redrive", "discard", 0.02, 0, 9_999),
+            self.chance("redrive", "bulk", 0.04, 0, 9_999),
+            self.chance("redrive", "retryExecution", 0.04, 0, 9_999),
+            self.chance("redrive", "replay", 0.03, 0, 9_999),
         ]
 
     def chaos(self) -> list[Chance]:

@@ -12,6 +12,7 @@ from tests.simulation.faults import FaultPlan
 from tests.simulation.flows import Flow
 from tests.simulation.loop import SimLoop
 from tests.simulation.profile import CALM
+from tests.simulation.redrive import finish_held
 from tests.simulation.watch import ENDED
 from tests.simulation.world import TENANT, Submission, World
 
@@ -31,6 +32,7 @@ class Expected:
     """The fault-free outcome. `whole`: every task's, else only the execution's status."""
 
     outcome: Any
+    without_items: Any
     whole: bool
     attempts: dict[str, int]
 
@@ -67,6 +69,7 @@ class Reference:
         whole = not (doc["status"] == "FAILED" and fails_fast)
         return Expected(
             world.outcome(submission.execution, whole=whole),
+            world.outcome(submission.execution, whole=whole, items=False),
             whole,
             attempts_of(world, submission.execution),
         )
@@ -75,4 +78,5 @@ class Reference:
         await world.publish([world.submissions[0].flow])
         world.start_workers()
         await world.submit(world.submissions[0])
+        world.spawn(finish_held, world)
         assert await world.until(lambda: not world.open(), 24 * 3_600), world.problems

@@ -16,6 +16,7 @@ from tests.simulation.judge import judge, recover_again
 from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
+from tests.simulation.redrive import Redrive, finish_held
 from tests.simulation.world import TENANT, Submission, World
 
 END_WITHIN_S = 3_600
@@ -121,11 +122,14 @@ async def _live(world: World, scenario: Scenario) -> None:
     world.plan.enabled = enabled
     world.start_workers()
     world.spawn(world.chaos)
-    operating = world.spawn(operator, world)
+    redrive = Redrive(world)
+    redrive.start()
+    operating = [world.spawn(operator, world), world.spawn(redrive.live)]
     clients = [world.spawn(world.submit, one) for one in world.submissions]
     await world.until(lambda: False, scenario.profile.fault_seconds)
     world.heal()
-    acting = [operating, *clients]
+    acting = [*operating, *clients]
+    world.spawn(finish_held, world)
     await world.until(lambda: all(actor.done() for actor in acting), END_WITHIN_S)
     if not await world.until(lambda: not world.open(), END_WITHIN_S) and not world.problems:
         for id in world.open():

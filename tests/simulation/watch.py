@@ -12,19 +12,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain import codec
+from orchestrator.domain.events import Event, ExecutionReopened
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.transitions import IllegalTransition
 from orchestrator.ports import ActivityCall, OutMessage
 from tests.simulation.store import Commit
+from tests.simulation.watch_letters import LetterWatch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 FINAL = {"COMPLETED", "DEAD_LETTERED", "CANCELLED"}
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
-SETTLED = frozenset("CSsXD")
+SETTLED = frozenset("CSsXDd")
 MAX_SKEW_MS = 5_000
 
 RUN_WHEN = {
@@ -50,6 +52,8 @@ class Watch:
         self.folded: dict[str, ExecutionState] = {}
         self.parents: dict[str, str] = {}  # child -> the execution that started it
         self.born: dict[tuple[Any, ...], str] = {}  # (parent, task, item, number or attempt)
+        self.letters = LetterWatch(world)
+        self.dispatched: set[tuple[str, int]] = set()  # (execution, task) that ever was
 
     def fail(self, text: str) -> None:
         """An invariant is broken."""
@@ -59,6 +63,7 @@ class Watch:
 
     def commit(self, commit: Commit) -> None:
         """Called by the store for each transaction."""
+        self.letters.audit(commit)
         if commit.container != EXECUTIONS:
             return
         execution = commit.partition[1]
@@ -67,20 +72,20 @@ class Watch:
             body = new or old
             if body is not None:
                 kinds.setdefault(body["type"], []).append((old, new))
+        for _, new in kinds.get("execution", ()):
+            self.statuses[execution] = new["status"]
+        events = self.letters.commit(execution, kinds)
         for old, new in kinds.get("outbox", ()):
             self._outbox(execution, old, new)
         for old, new in kinds.get("task", ()):
             self._task(execution, old, new)
         for old, new in kinds.get("execution", ()):
-            self._execution(execution, old, new, kinds.get("events", []))
+            self._execution(execution, old, new, kinds.get("events", []), events)
         for old, new in kinds.get("events", ()):
             if old is not None:
                 self.fail(f"{execution}: history {old['id']} was written twice or removed")
             elif not kinds.get("execution"):
                 self.fail(f"{execution}: history {new['id']} without its state")
-        for _, new in kinds.get("deadletter", ()):
-            if new is None or new["kind"] == "message":
-                self.fail(f"a message became a dead letter: {new and new['reason']}")
 
     def _outbox(self, execution: str, old: Any, new: Any) -> None:
         """Written once under a name of its own, removed only when all of it was sent."""
@@ -95,13 +100,15 @@ class Watch:
             self.fail(f"{execution}: {old['id']} was removed before it was sent")
 
     def _task(self, execution: str, old: Any, new: Any) -> None:
-        if new is None:
-            self.fail(f"{execution}: {old['id']} was removed")
+        if new is None:  # for a failure without a worker that is judged again, see LetterWatch
+            if old["status"] != "DEAD_LETTERED" or old["attempt"]:
+                self.fail(f"{execution}: {old['id']} was removed")
             return
         where = f"{execution}/{new['id']}"
         before = 0 if old is None else old["attempt"]
         was = None if old is None else old["status"]
-        if was in FINAL and _result(old) != _result(new):
+        again = was != "COMPLETED" and execution in self.letters.reopened
+        if was in FINAL and not again and _result(old) != _result(new):
             self.fail(f"{where}: result recorded twice, {_result(old)} then {_result(new)}")
         if new["status"] == "RUNNING":
             self.leases[execution, new["id"], new["attempt"]] = new["lease"]["until"]
@@ -131,22 +138,24 @@ class Watch:
         # A replica may show what was true a while ago, so what counts is that it ever was queued.
         position = self.world.position(execution, new["task"])
         code = state["tasks"][position]
-        if code == "P":
+        if code == "P" and (execution, position) not in self.dispatched:
             self.fail(f"{where}: claimed before it was dispatched")
 
-    def _execution(self, execution: str, old: Any, new: Any, events: list[Any]) -> None:
+    def _execution(
+        self, execution: str, old: Any, new: Any, records: list[Any], events: list[Event]
+    ) -> None:
         if new is None:
             self.fail(f"{execution}: the execution was removed")
             return
-        self.statuses[execution] = new["status"]
         state = new["state"]
         if old is None:
             self._birth(execution, new)
-            if state["seq"] != 0 or not events:
+            if state["seq"] != 0 or not records:
                 self.fail(f"{execution}: begins at commit {state['seq']}")
             return
         before = old["state"]
-        if old["status"] in ENDED and before != state:
+        reopened = any(isinstance(event, ExecutionReopened) for event in events)
+        if old["status"] in ENDED and before != state and not reopened:
             self.fail(f"{execution}: changed after it had ended")
         if state == before:
             return
@@ -154,16 +163,19 @@ class Watch:
             self.fail(f"{execution}: {new['status']} without sweepAt, nobody would miss it")
         if state["seq"] != before["seq"] + 1:
             self.fail(f"{execution}: commit {state['seq']} after {before['seq']}")
-        if [new["seq"] for _, new in events if new is not None] != [state["seq"]]:
+        if [new["seq"] for _, new in records if new is not None] != [state["seq"]]:
             self.fail(f"{execution}: commit {state['seq']} without its history")
-        self._fold(execution, before, state, [new for _, new in events if new is not None])
+        self._fold(execution, before, state, [new for _, new in records if new is not None])
         tasks = self.world.tasks(execution)
         for position, (was, now) in enumerate(zip(before["tasks"], state["tasks"], strict=True)):
             if was == now:
                 continue
-            if was in SETTLED:
+            if now in "QW":
+                self.dispatched.add((execution, position))
+            moved = was in SETTLED and self.letters.may_move(events, position)
+            if was == "C" or (was in SETTLED and not moved):
                 self.fail(f"{execution}: task {position} moved from {was} to {now}")
-            if was == "P" and now in "QWCD":
+            if was in "PSsX" and now in "QWCD":
                 self._needs(execution, state["tasks"], *tasks[position])
 
     def _birth(self, execution: str, new: Any) -> None:
@@ -192,6 +204,9 @@ class Watch:
 
     def _needs(self, execution: str, codes: str, needs: list[int], rule: str) -> None:
         have = {codes[need] for need in needs}
+        if "D" in have and self.world.flow(execution).definition["onFailure"] == "hold":
+            self.fail(f"{execution}: a task began although one that it needs is held")
+        have = {code.upper() if code == "d" else code for code in have}
         if not have <= SETTLED or not RUN_WHEN[rule](have):
             self.fail(f"{execution}: a task began under {rule} while its needs were {have}")
 
@@ -216,6 +231,8 @@ class Watch:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran twice")
         self.started.add(key)
         doc = self.world.store.body(EXECUTIONS, (call.tenant, call.execution), id)
+        if doc is not None and "copiedFrom" in doc:
+            self.fail(f"{call.execution}/{id}: was copied and ran")
         if doc is None or doc["attempt"] < call.attempt:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran without a claim")
             return

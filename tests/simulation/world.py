@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.errors import WeftError
 from orchestrator.domain.jsontypes import Json
@@ -32,6 +32,9 @@ from tests.simulation.process import ACTORS, Worker
 from tests.simulation.profile import Profile
 from tests.simulation.store import MemoryStore
 from tests.simulation.watch import ENDED, SETTLED, Watch
+
+if TYPE_CHECKING:
+    from tests.simulation.redrive import Deed
 
 TENANT = "acme"
 QUEUES = (ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE)
@@ -56,11 +59,12 @@ class Chances:
     relays: Any = field(init=False)
     chaos: Any = field(init=False)
     operators: Any = field(init=False)
+    redrive: Any = field(init=False)
 
     def __post_init__(self) -> None:
         for name in (
             "writes", "reads", "sends", "settles", "payloads", "life", "pauses", "relays", "chaos",
-            "operators",
+            "operators", "redrive",
         ):  # fmt: skip
             setattr(self, name, getattr(self.profile, name)())
 
@@ -106,6 +110,7 @@ class World:
         self.problems: list[str] = []
         self.crashes = 0
         self.cancelled: set[str] = set()  # an operator tried to
+        self.deeds: dict[str, Deed] = {}  # what operators wanted of dead letters, by their names
         self.outage = False  # the store was down for longer than the engine is patient
         self.writing = ""
         self.store_down_until = 0
@@ -281,8 +286,8 @@ class World:
         for worker in self.workers:
             worker.heal()
 
-    def outcome(self, execution: str, *, whole: bool) -> Any:
-        """What two runs of a workflow must agree on."""
+    def outcome(self, execution: str, *, whole: bool, items: bool = True) -> Any:
+        """What two runs of a workflow must agree on. `items`: also each of every map."""
         doc = self.document(execution)
         assert doc is not None
         if not whole:
@@ -292,7 +297,9 @@ class World:
         outputs = {
             id: self._text(body["output"])
             for (_, id), body in self.store.bodies(EXECUTIONS, (TENANT, execution)).items()
-            if body["type"] == "task" and body["status"] == "COMPLETED"
+            if body["type"] == "task"
+            and body["status"] == "COMPLETED"
+            and (items or "item" not in body)
         }
         return doc["status"], state["tasks"], self._text(state.get("output")), outputs
 

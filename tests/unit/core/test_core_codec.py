@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -30,6 +31,9 @@ from orchestrator.domain.status import ExecutionStatus
 times = st.integers(0, 2**45)
 positions = st.integers(0, 9_999)
 many = st.lists(positions, max_size=40).map(tuple)
+deadlines = st.dictionaries(positions, times, max_size=20).map(
+    lambda found: tuple(sorted(found.items(), key=lambda pair: (pair[1], pair[0])))
+)
 failures = st.builds(
     Failure,
     type=st.text(max_size=5),
@@ -55,12 +59,12 @@ EVENTS: dict[type, dict[str, Any]] = {
     ev.ExecutionPaused: {"by": texts, "reason": texts},
     ev.ExecutionResumed: {"by": texts, "reason": texts},
     ev.ExecutionCancelled: {"by": texts, "reason": texts},
-    ev.TasksQueued: {"tasks": many},
+    ev.TasksQueued: {"tasks": many, "deadlines": deadlines},
     ev.TasksRequeued: {
         "tasks": many,
         "items": st.lists(st.tuples(positions, positions)).map(tuple),
     },
-    ev.TaskWaiting: {"task": positions, "due_at": times},
+    ev.TaskWaiting: {"task": positions, "due_at": times, "deadline_at": st.none() | times},
     ev.TasksSkipped: {"tasks": many, "condition": st.booleans()},
     ev.TaskCompleted: {"task": positions, "attempt": count, "started_at": st.none() | times},
     ev.TaskFailed: {
@@ -70,7 +74,7 @@ EVENTS: dict[type, dict[str, Any]] = {
         "accepted": st.booleans(),
     },
     ev.TasksCancelled: {"tasks": many, "reason": st.sampled_from(["failFast", "executionTimeout"])},
-    ev.MapStarted: {"task": positions, "count": count},
+    ev.MapStarted: {"task": positions, "count": count, "deadline_at": st.none() | times},
     ev.MapItemsQueued: {"task": positions, "start": positions, "count": count},
     ev.MapItemsCompleted: {"task": positions, "items": many},
     ev.MapItemFailed: {"task": positions, "item": positions, "failure": records, "attempt": count},
@@ -84,14 +88,16 @@ EVENTS: dict[type, dict[str, Any]] = {
         "reason": texts,
         "tasks": many,
         "items": st.lists(st.tuples(positions, positions)).map(tuple),
+        "deadlines": deadlines,
     },
-    ev.TasksReset: {"tasks": many},
+    ev.TasksReset: {"tasks": many, "deadlines": deadlines},
     ev.TasksCopied: {"tasks": many},
     ev.TaskOverridden: {
         "task": positions,
         "item": st.none() | positions,
         "by": texts,
         "reason": texts,
+        "deadline_at": st.none() | times,
     },
     ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
 }
@@ -116,6 +122,10 @@ def test_positions_come_back_in_their_order(some: list[int], run: int) -> None:
 def test_a_wide_fan_out_is_few_bytes() -> None:
     event = ev.TasksQueued(at=1, tasks=tuple(range(1, 10_000)))
     assert len(orjson.dumps(event_to_doc(event))) < 80
+    due = tuple((task, 10**13) for task in event.tasks)
+    late = ev.TasksQueued(at=1, tasks=event.tasks, deadlines=due)
+    assert len(orjson.dumps(event_to_doc(late))) < 130
+    assert event_from_doc(event_to_doc(late)) == late
     assert event_from_doc(event_to_doc(event)) == event
 
 
@@ -136,6 +146,7 @@ states = st.builds(
     tasks=st.text(alphabet="PQWCSsXD", max_size=50).map(str.encode),
     maps=st.dictionaries(positions, map_states(), max_size=2),
     waits=st.dictionaries(positions, times, max_size=3),
+    deadlines=st.dictionaries(positions, times, max_size=20),
     failure=st.none() | records,
     output=st.none() | payloads,
     accepted_at=times,
@@ -184,6 +195,8 @@ def test_chunks_that_do_not_fit_are_refused() -> None:
 def test_a_large_state_stays_small() -> None:
     state = ExecutionState(status=ExecutionStatus.RUNNING, tasks=b"P" * 10_000, accepted_at=1)
     assert len(orjson.dumps(state_to_doc(state))) < 10_100
+    late = replace(state, deadlines=dict.fromkeys(range(10_000), 10**13))
+    assert len(orjson.dumps(state_to_doc(late))) < 10_200
 
 
 def test_history_is_shown_with_ids_and_iso_times() -> None:
@@ -200,6 +213,8 @@ def test_history_is_shown_with_ids_and_iso_times() -> None:
         "task": "b",
         "dueAt": "2027-03-28T01:30:01.000Z",
     }
+    late = describe(ev.TasksQueued(at=at, tasks=(0, 1), deadlines=((1, at + 750),)), flow)
+    assert late["deadlines"] == {"b": "2027-03-28T01:30:01.000Z"}
     requeued = describe(ev.TasksRequeued(at=at, tasks=(0,), items=((2, 7),)), flow)
     assert (requeued["tasks"], requeued["items"]) == (["a"], [{"task": "m", "item": 7}])
     items = describe(ev.MapItemsCompleted(at=at, task=2, items=tuple(range(20))), flow)

@@ -10,6 +10,7 @@ from core_build import BOOM, Sim, done, failed, task, workflow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.domain.events import TaskFailed
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.inputs import Lost, Start, TimerDue
 from orchestrator.domain.status import TERMINAL_EXECUTION
@@ -19,7 +20,7 @@ CONDITIONS = ["true", "false", "input.yes", "input.no", "input.nothing == 1"]
 
 
 @st.composite
-def workflows(draw: Any, on_failure: st.SearchStrategy[str]) -> Workflow:
+def workflows(draw: Any, on_failure: st.SearchStrategy[str], *, late: bool = False) -> Workflow:
     tasks = []
     for position in range(draw(st.integers(1, 12))):
         earlier = [f"t{p}" for p in range(position)]
@@ -40,6 +41,8 @@ def workflows(draw: Any, on_failure: st.SearchStrategy[str]) -> Workflow:
             fields["max_concurrency"] = draw(st.integers(0, 2))
         elif kind == 1:
             fields["duration_ms"] = draw(st.sampled_from([0, 10, 5000]))
+        if late and draw(st.booleans()):
+            fields["deadline_ms"] = draw(st.sampled_from([1, 20, 4000, 9000]))
         tasks.append(task(f"t{position}", *needs, **fields))
     return workflow(*tasks, on_failure=draw(on_failure), output="${input.list}")
 
@@ -74,6 +77,20 @@ def test_every_execution_ends_and_nothing_moves_afterwards(flow: Workflow, seed:
         *map(failed, range(count)),
     ):
         assert sim.step(late).events == ()
+
+
+@slow
+@given(workflows(st.sampled_from(["failFast", "continue"]), late=True), st.integers(0, 2**32))
+def test_every_execution_with_deadlines_ends_and_its_history_is_its_state(
+    flow: Workflow, seed: int
+) -> None:
+    """Workers hang now and then; what has a deadline fails there, and only there."""
+    sim = make(flow, seed).run(random.Random(seed), noise=True)
+    assert sim.state.status in TERMINAL_EXECUTION
+    assert fold(None, sim.history) == sim.state
+    for event in sim.history:
+        if isinstance(event, TaskFailed) and event.failure.failure.type == "DEADLINE_EXCEEDED":
+            assert flow.tasks[event.task].deadline_ms is not None
 
 
 @slow

@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.domain import defaults
 from orchestrator.domain.compile import compile_workflow, load_workflow
+from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Scope
 from orchestrator.domain.support import unsupported
@@ -130,6 +131,72 @@ def test_what_a_map_runs_inherits_from_the_map() -> None:
     assert task.do.template.evaluate(Scope(item="i")) == "i"
 
 
+@pytest.mark.parametrize(
+    ("written", "items", "allowed"),
+    [
+        ("3", 10, 3),
+        ("0", 10, 0),
+        ("'10%'", 10, 1),
+        ("'10%'", 19, 1),
+        ("'10%'", 9, 0),
+        ("'2.5%'", 10_000, 250),
+        ("'0.05%'", 10_000, 5),
+        ("'100%'", 7, 7),
+        ("'100.00%'", 7, 7),
+        ("null", 7, 0),
+    ],
+)
+def test_tolerated_failures_are_a_count_or_a_share(written: str, items: int, allowed: int) -> None:
+    do = "do: {type: transform, output: 1}"
+    raw = tasks(f"{{a: {{type: map, items: [], tolerateFailures: {written}, {do}}}}}")
+    (task,) = compiled(raw).tasks
+    assert task.tolerate.allowed(items) == allowed
+
+
+def test_a_child_has_one_attempt_and_no_time_limit_unless_the_task_says_so() -> None:
+    raw = tasks(
+        """
+        a: {type: workflow, workflow: x, input: "${input}"}
+        b: {type: workflow, workflow: x, version: 3, timeout: 2d, retry: {initialInterval: 5s}}
+        m: {type: map, items: [], do: {type: workflow, workflow: x}}
+        n:
+          type: map
+          items: []
+          timeout: 9s
+          retry: {maxAttempts: 4}
+          do: {type: workflow, workflow: x}
+        """
+    )
+    raw["defaults"] = {"timeout": "5s", "retry": {"maxAttempts": 7}}
+    a, b, m, n = compiled(raw).tasks
+    assert m.do is not None
+    assert n.do is not None
+    shown = [(one.workflow, one.workflow_version) for one in (a, b, m.do, n.do)]
+    assert shown == [("x", None), ("x", 3), ("x", None), ("x", None)]
+    assert [one.retry.max_attempts for one in (a, b, m.do, n.do)] == [1, 7, 1, 4]
+    never = MAX_DURATION_MS
+    assert [one.timeout_ms for one in (a, b, m.do, n.do)] == [never, 172_800_000, never, 9_000]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{type: workflow, workflow: %s}",
+        "{type: map, items: [], do: {type: workflow, workflow: %s}}",
+    ],
+)
+def test_a_workflow_cannot_be_its_own_child(place: str) -> None:
+    """Nor inside a map; another version of it must be named."""
+    raw = tasks("{a: %s}" % (place % "w"))
+    with pytest.raises(InvalidError) as caught:
+        check(raw)
+    (detail,) = caught.value.details
+    where = "$.tasks.a.do" if "map" in place else "$.tasks.a"
+    assert (detail.code, detail.field) == ("OWN_CHILD", f"{where}.workflow")
+    assert "name the version" in detail.hint
+    check(tasks("{a: %s}" % (place % "w, version: 1")))
+
+
 def test_positions_and_edges() -> None:
     raw = tasks(
         """
@@ -215,8 +282,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
     assert fields == {
         "$.tasks.charge.compensate",
-        "$.tasks.charge.deadline",
-        "$.tasks.charge.heartbeatTimeout",
         "$.tasks.approve.type",
         "$.tasks.tell.type",
         "$.tasks.old.type",
@@ -225,14 +290,33 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
         """
         a: {type: map, items: [], do: {type: signal, signal: x}}
         b: {type: map, items: [], do: {type: wait, duration: 1s}}
-        c: {type: map, items: [], do: {type: transform, output: 1, heartbeatTimeout: 1s}}
-        d: {type: transform, output: 1, deadline: null}
+        c: {type: transform, output: 1, compensate: null}
         """
     )
     found = unsupported(check(raw))
     assert {item.code for item in found} == {"NOT_YET_SUPPORTED"}
     assert {item.field for item in found} == {
         "$.tasks.a.do.type",
-        "$.tasks.c.do.heartbeatTimeout",
     }
     assert unsupported(check(tasks("{a: {type: transform, output: 1}}"))) == []
+
+
+def test_deadlines_and_heartbeats_are_compiled() -> None:
+    raw = tasks(
+        """
+        a: {type: activity, activity: orders.tidy, timeout: 1m, heartbeatTimeout: 10s, deadline: 1h}
+        m:
+          type: map
+          items: []
+          deadline: 2h
+          do: {type: activity, activity: orders.tidy, heartbeatTimeout: 5s}
+        w: {type: wait, duration: 1s, deadline: 3h}
+        t: {type: transform, output: 1}
+        """
+    )
+    a, m, w, t = compiled(raw).tasks
+    assert (a.heartbeat_timeout_ms, a.deadline_ms) == (10_000, 3_600_000)
+    assert m.do is not None
+    assert (m.deadline_ms, m.do.deadline_ms, m.do.heartbeat_timeout_ms) == (7_200_000, None, 5_000)
+    assert (w.deadline_ms, t.deadline_ms, t.heartbeat_timeout_ms) == (10_800_000, None, None)
+    assert unsupported(check(raw)) == []

@@ -30,7 +30,6 @@ tasks:
       body: {amount: "${tasks.validate.output.total}"}
       successCodes: [201, "400-404", "409"]
     retry: {maxAttempts: 6, retryable: [Http], nonRetryable: [HttpClientError]}
-    heartbeatTimeout: 10s
     deadline: PT1H
     compensate:
       type: http
@@ -58,6 +57,7 @@ tasks:
   tidy:
     type: activity
     activity: orders.tidy
+    heartbeatTimeout: 10s
     needs: [ship]
     runWhen: allDone
     continueOnError: true
@@ -257,6 +257,21 @@ def test_unknown_fields_are_refused_with_the_nearest_known_name() -> None:
             "{type: map, items: [], maxConcurrency: 0, do: {type: transform, output: 1}}",
             ".maxConcurrency",
             "BAD_VALUE",
+        ),
+        *(
+            (
+                f"{{type: map, items: [], tolerateFailures: {value}, "
+                "do: {type: transform, output: 1}}",
+                ".tolerateFailures",
+                code,
+            )
+            for value, code in (
+                *(("-1", "BAD_TOLERANCE"), ("10001", "BAD_TOLERANCE"), ("1.5", "WRONG_TYPE")),
+                *(("true", "WRONG_TYPE"), ("[1]", "WRONG_TYPE"), ("'10'", "BAD_TOLERANCE")),
+                *(("'101%'", "BAD_TOLERANCE"), ("'100.1%'", "BAD_TOLERANCE")),
+                *(("'-1%'", "BAD_TOLERANCE"), ("'5 %'", "BAD_TOLERANCE"), ("'%'", "BAD_TOLERANCE")),
+                *(("'1.234%'", "BAD_TOLERANCE"), ("some", "BAD_TOLERANCE")),
+            )
         ),
         ("{type: map, items: [], do: {type: map, items: []}}", ".do.type", "MAP_IN_MAP"),
         ("{type: map, items: [], do: {type: wait}}", ".do", "BAD_WAIT"),
