@@ -33,7 +33,7 @@ async def judge(world: World, profile: Profile) -> None:
         for problem in report.problems:
             world.fail(f"{id}: {problem}")
         _agree(world, id)
-        own = "parent" not in doc  # the input of a child is its parent's to say
+        own = not _born(world, id)
         related = family(world, id)
         if own and flow.comparable and not any(_meddled(world, one, id) for one in related):
             expected = reference.of(flow)
@@ -51,6 +51,14 @@ async def judge(world: World, profile: Profile) -> None:
                 attempts = attempts_of(world, id)
                 if attempts != expected.attempts:
                     world.fail(f"{id}: attempts {attempts}, without faults {expected.attempts}")
+
+
+def _born(world: World, execution: str) -> bool:
+    """Whether it is a child, or replays one: the input of a child is its parent's to say."""
+    doc = world.document(execution)
+    while doc is not None and "replayOf" in doc:
+        doc = world.document(doc["replayOf"])
+    return doc is not None and "parent" in doc
 
 
 def _meddled(world: World, execution: str, root: str) -> bool:
