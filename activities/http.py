@@ -17,6 +17,7 @@ from typing import Any, Final
 import httpx
 
 from activities.context import Context, wall_ms
+from activities.egress import CheckedBackend, CheckedTransport, EgressPolicy
 from activities.errors import PermanentError, RetryableError
 from activities.http_request import HttpRequest, Prepared, check_target, invalid, prepare
 from activities.http_response import (
@@ -69,17 +70,20 @@ _TO_OTHER_ORIGINS: Final = frozenset(
 class HttpActivity:
     """Sends requests; register its `run`. The client is made on first use, on the running loop.
 
-    `transport` replaces the network below the client (pinning of checked addresses, tests).
+    `policy` says which addresses may be reached; `transport` replaces the network below the client,
+    and the policy with it (tests).
     """
 
     def __init__(
         self,
         *,
+        policy: EgressPolicy,
         guard: Guard | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         max_response_bytes: int = MAX_PAYLOAD_BYTES,
         now: Callable[[], int] = wall_ms,
     ) -> None:
+        self._policy = policy
         self._guard = guard
         self._transport = transport
         self._max_response_bytes = max_response_bytes
@@ -92,8 +96,9 @@ class HttpActivity:
         `output_of`) if the status is one of `successCodes`.
 
         Raises `PermanentError`: HttpRequestInvalid, HttpClientError (4xx), HttpUnexpectedStatus,
-        HttpRedirectRefused, HttpResponseInvalid, PAYLOAD_TOO_LARGE; `RetryableError`:
-        HttpThrottled (425, 429), HttpServerError (408, 5xx), HttpConnectError, HttpTimeout.
+        HttpRedirectRefused, HttpResponseInvalid, EgressRefused, PAYLOAD_TOO_LARGE;
+        `RetryableError`: HttpThrottled (425, 429), HttpServerError (408, 5xx), HttpConnectError,
+        HttpTimeout.
         """
         prepared = prepare(request, ctx)
         try:
@@ -173,10 +178,12 @@ class HttpActivity:
                 # One tenant's session must not travel in another one's request.
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
                 timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-                limits=LIMITS,
                 trust_env=False,
-                verify=httpx.create_ssl_context(),  # honours SSL_CERT_FILE; the rest is ignored
-                transport=self._transport,
+                # `create_ssl_context` honours SSL_CERT_FILE; the rest is ignored.
+                transport=self._transport
+                or CheckedTransport(
+                    CheckedBackend(self._policy), LIMITS, verify=httpx.create_ssl_context()
+                ),
             )
         return self._client
 

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from activities.errors import RegistrationError
 from activities.signature import Signature, read_signature
+from orchestrator.domain.dependencies import NAME_RULE, is_name
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*\Z")
 MAX_NAME_CHARS: Final = 128
@@ -84,8 +85,12 @@ class Registry:
             )
         if (name.partition(".")[0] == RESERVED) is not built_in:
             raise RegistrationError(f"{place}: names under `{RESERVED}` are kept for Weft itself")
-        if dependency is not None and not dependency.strip():
-            raise RegistrationError(f"{place}: the dependency of {name!r} is empty")
+        if dependency is not None:
+            dependency = dependency.strip().lower()  # as hosts are
+            if not is_name(dependency):
+                raise RegistrationError(
+                    f"{place}: the dependency of {name!r} is not valid; use {NAME_RULE}"
+                )
         taken = self._activities.get(name)
         if taken is not None:
             raise RegistrationError(

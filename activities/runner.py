@@ -12,11 +12,12 @@ import contextvars
 import difflib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from activities.context import Context, wall_ms
+from activities.egress import EgressPolicy
 from activities.errors import FailureTypes, PermanentError
 from activities.failures import failure_of, frames_of
 from activities.http import Guard, HttpActivity
@@ -63,6 +64,11 @@ class Runner(ActivityRunner):
     def names(self) -> frozenset[str]:
         """Names that a definition may use; the built-in `weft.…` ones run but are not listed."""
         return self._registry.names()
+
+    def dependency(self, activity: str) -> str | None:
+        """What the activity calls, as registered; None if it says nothing or is not known."""
+        found = self._registry.get(activity)
+        return found.dependency if found else None
 
     def stuck(self) -> int:
         """Abandoned attempts that still run: hung threads and coroutines that ignore their
@@ -190,15 +196,18 @@ def _failed(error: BaseException, context: Context) -> Failure:
     return failure
 
 
-def default_runner(*, guard: Guard | None = None, package: str = "activities") -> Runner:
+def default_runner(
+    *, egress_allow: Iterable[str], guard: Guard | None = None, package: str = "activities"
+) -> Runner:
     """The runner of an app: the activities of all modules below `package` and the built-in ones.
 
-    `guard` may refuse the address of an outgoing request, see `activities.http`. Raises
-    `RegistrationError`.
+    `egress_allow`: networks (CIDR) that http tasks may reach although they are not public, see
+    `activities.egress`. `guard` may refuse the URL of an outgoing request, see `activities.http`.
+    Raises `RegistrationError`, `ValueError` for what is no network.
     """
     discover(package)
     registry = default_registry().copy()
-    http = HttpActivity(guard=guard)
+    http = HttpActivity(policy=EgressPolicy(egress_allow), guard=guard)
     registry.register(HTTP, http.run, built_in=True)
     registry.register(TRANSFORM, transform, built_in=True)
     return Runner(registry, closers=(http.close,))

@@ -13,6 +13,7 @@ from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.adapters.local.system import SystemClock, SystemIds
+from orchestrator.domain.breakers import BreakerRules
 from orchestrator.engine.core import Closing, Engine, Tunables
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -24,6 +25,7 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+from orchestrator.ports_events import EventSink
 from orchestrator.settings import Settings
 
 STORE_FILE = "weft.db"
@@ -49,11 +51,12 @@ async def build(
     metrics = Metrics()
     others: tuple[Closing, ...] = ()
     start: Coroutine[Any, Any, None] | None = None
+    sink: EventSink | None = None
     if activities is None:
         # Imported here: importing the users' activities is slow and may fail; only this needs it.
         from activities.runner import default_runner
 
-        activities = default_runner()
+        activities = default_runner(egress_allow=settings.egress_networks)
     if settings.azure is not None:
         # Imported here: the SDKs are slower to import than the rest of Weft together.
         from orchestrator import bootstrap_azure
@@ -63,13 +66,14 @@ async def build(
             secrets_file=settings.secrets_file,
             clock=clock,
             metrics=metrics,
+            targets=settings.publish_targets,
             store=store,
             transport=transport,
             payloads=payloads,
             secrets=secrets,
         )
         store, transport, others = ports.store, ports.transport, ports.others
-        payloads, secrets = ports.payloads, ports.secrets
+        payloads, secrets, sink = ports.payloads, ports.secrets, ports.sink
         start = bootstrap_azure.warm_up(transport)
     else:
         folder = settings.data_dir
@@ -91,11 +95,21 @@ async def build(
         worker=settings.worker_name,
         metrics=metrics,
         others=others,
+        sink=sink,
+        event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(
             lease_ms=settings.lease_ms,
             silence_ms=settings.silence_ms,
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
+            breaker=BreakerRules(
+                failures=settings.breaker_failures,
+                percent=settings.breaker_percent,
+                window_ms=settings.breaker_window_ms,
+                open_ms=settings.breaker_open_ms,
+                max_open_ms=settings.breaker_max_open_ms,
+                probe_ms=settings.breaker_probe_ms,
+            ),
         ),
     )
     if start is not None:

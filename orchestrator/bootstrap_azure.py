@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ from azure.core.credentials_async import AsyncTokenCredential
 from orchestrator.adapters.azure.blob_payloads import BlobPayloads
 from orchestrator.adapters.azure.cosmos_store import CosmosStore
 from orchestrator.adapters.azure.credentials import make_credential
+from orchestrator.adapters.azure.event_sink import AzureEventSink
 from orchestrator.adapters.azure.keyvault_secrets import KeyVaultSecrets
 from orchestrator.adapters.azure.servicebus_transport import ServiceBusTransport
 from orchestrator.adapters.local.env_secrets import EnvSecrets
+from orchestrator.domain.topology import QUEUES
 from orchestrator.engine.core import Closing
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -32,6 +35,7 @@ from orchestrator.ports import (
     Transport,
     TransportError,
 )
+from orchestrator.ports_events import EventSink
 from orchestrator.settings_azure import AzureSettings
 
 _KEY: Final = re.compile(r"AccountKey=([^;]+)", re.IGNORECASE)
@@ -47,6 +51,7 @@ class AzurePorts:
     transport: Transport
     payloads: PayloadStore
     secrets: Secrets
+    sink: EventSink
     others: tuple[Closing, ...]
 
 
@@ -56,12 +61,14 @@ async def open_ports(
     secrets_file: Path | None,
     clock: Clock,
     metrics: Metrics,
+    targets: Mapping[str, str] | None = None,
     store: DocumentStore | None = None,
     transport: Transport | None = None,
     payloads: PayloadStore | None = None,
     secrets: Secrets | None = None,
 ) -> AzurePorts:
-    """Connect what is not given. Raises `StoreError` if Cosmos DB refuses or cannot be reached."""
+    """Connect what is not given. `targets`: where events may be published to, by name. Raises
+    `StoreError` if Cosmos DB refuses or cannot be reached."""
     async with AsyncExitStack() as opened:
         credential = make_credential(
             managed_identity=settings.managed_identity, client_id=settings.client_id
@@ -88,11 +95,13 @@ async def open_ports(
             )
             opened.push_async_callback(secrets.close)
             others.append(secrets)
+        sink = _sink(settings, credential, clock, targets or {})
         ports = AzurePorts(
             store=store,
             transport=transport,
             payloads=payloads,
             secrets=secrets or EnvSecrets(file=secrets_file),
+            sink=sink,
             others=(*others, credential),
         )
         opened.pop_all()  # all is well: from here on the engine closes them
@@ -137,9 +146,30 @@ def cosmos_parts(connection: str) -> tuple[str, str]:
 
 
 def _transport(
-    settings: AzureSettings, credential: AsyncTokenCredential, clock: Clock
+    settings: AzureSettings,
+    credential: AsyncTokenCredential,
+    clock: Clock,
+    queues: Container[str] = QUEUES,
 ) -> ServiceBusTransport:
     connection = settings.bus_connection.get_secret_value()
     if connection:
-        return ServiceBusTransport.from_connection_string(connection, clock=clock)
-    return ServiceBusTransport.from_credential(settings.bus_namespace, credential, clock=clock)
+        return ServiceBusTransport.from_connection_string(connection, clock=clock, queues=queues)
+    return ServiceBusTransport.from_credential(
+        settings.bus_namespace, credential, clock=clock, queues=queues
+    )
+
+
+def _sink(
+    settings: AzureSettings,
+    credential: AsyncTokenCredential,
+    clock: Clock,
+    targets: Mapping[str, str],
+) -> AzureEventSink:
+    """A connection of its own: a target that cannot be reached must not hold up the platform's
+    messages."""
+    queues = frozenset(address.removeprefix("queue:") for address in targets.values())
+    return AzureEventSink(
+        targets,
+        credential=credential,
+        open_transport=lambda: _transport(settings, credential, clock, queues),
+    )

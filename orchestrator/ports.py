@@ -224,6 +224,7 @@ class OutMessage:
     message_id: str
     due_at: int | None = None  # epoch ms; None or past: at once
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    content_type: str = "application/json"
 
 
 class Transport(Protocol):
@@ -427,6 +428,10 @@ class ActivityRunner(Protocol):
 
     def names(self) -> frozenset[str]:
         """Registered names, for validation at publish."""
+        ...
+
+    def dependency(self, activity: str) -> str | None:
+        """What the activity says that it calls; one circuit breaker stands before all of it."""
         ...
 
     async def run(self, call: ActivityCall) -> Json:

@@ -17,6 +17,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from orchestrator import settings_rules as rules
 from orchestrator.settings_azure import AzureSettings
+from orchestrator.settings_egress import LOOPBACK, Networks
+from orchestrator.settings_events import PublishTargets
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
@@ -63,6 +65,44 @@ class Settings(BaseSettings):
         ge=100,
         description="The sweeper sends a retry whose message is this late",
     )
+    breaker_failures: int = Field(
+        default=10,
+        ge=0,
+        description="A circuit breaker opens after this many failures of a dependency within its "
+        "window. 0: only by hand",
+    )
+    breaker_percent: int = Field(
+        default=50, ge=1, le=100, description="… if they are this share of all outcomes"
+    )
+    breaker_window_ms: int = Field(
+        default=60_000, ge=1_000, le=3_600_000, description="The window of a circuit breaker"
+    )
+    breaker_open_ms: int = Field(
+        default=30_000,
+        ge=100,
+        le=3_600_000,
+        description="How long a breaker is open before one task tries; doubled while that fails",
+    )
+    breaker_max_open_ms: int = Field(
+        default=300_000, ge=100, le=86_400_000, description="… up to this"
+    )
+    breaker_probe_ms: int = Field(
+        default=60_000,
+        ge=1_000,
+        le=3_600_000,
+        description="When another task may try because the one that tries has not ended",
+    )
+    publish_targets: PublishTargets = Field(
+        default={},
+        description="Where `publish` tasks may send events: `NAME=queue:QUEUE`, `NAME=topic:TOPIC` "
+        "or `NAME=eventgrid:https://HOST/api/events`, separated by commas. Queues and topics are "
+        "of the own namespace. The local backend puts all of them into its own queue `events`",
+    )
+    egress_allow: Networks | None = Field(
+        default=None,
+        description="Networks that `http` tasks may reach although they are not public, such as "
+        "`10.1.0.0/16`, separated by commas. Left out: loopback with the local backend, else none",
+    )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
 
@@ -77,6 +117,13 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what `load_settings` passes: tests must not depend on the process environment."""
         return (init_settings,)
+
+    @property
+    def egress_networks(self) -> tuple[str, ...]:
+        """Networks (CIDR) that are not public and that http tasks may reach nevertheless."""
+        if self.egress_allow is not None:
+            return self.egress_allow
+        return LOOPBACK if self.backend == "local" else ()
 
     @property
     def worker_name(self) -> str:

@@ -30,6 +30,8 @@ class Scope:
     index: int | None = None
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Only given by the worker."""
+    event: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """Attributes and data of an event; only in triggers."""
 
 
 def tree(paths: Iterable[tuple[str, ...]]) -> Tree:

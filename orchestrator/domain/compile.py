@@ -21,12 +21,14 @@ from orchestrator.domain.definition import (
     Task,
     WaitDo,
 )
+from orchestrator.domain.dependencies import fixed_host
 from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Expression, Template
 from orchestrator.domain.faults import translate
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.support import TYPES as LATER_TYPES
 from orchestrator.domain.tolerance import NONE, Tolerance
@@ -175,6 +177,8 @@ class _Compiler:
             heartbeat_timeout_ms=task.heartbeat_timeout if task.type == "activity" else None,
             retry=retry,
             activity=task.activity if task.type == "activity" else "",
+            host=_host(raw.get("request")) if task.type == "http" else "",
+            target=(task.to or OWN_TARGET) if task.type == "publish" else "",
             template=template,
             workflow=task.workflow if task.type == "workflow" else "",
             workflow_version=task.version if task.type == "workflow" else None,
@@ -182,6 +186,10 @@ class _Compiler:
             until=_until(task) if task.type == "wait" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )
+
+
+def _host(request: Json) -> str:
+    return fixed_host(request.get("url")) if isinstance(request, dict) else ""
 
 
 def _until(task: WaitDo) -> Template | None:

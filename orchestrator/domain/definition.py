@@ -138,6 +138,8 @@ class PublishDo(Attempted):
     type: Literal["publish"]
     event: Event
     to: Annotated[str, Field(min_length=1)] | None = None
+    """Name of the target, as the platform's settings have it; left out: the platform's own queue
+    of events."""
 
 
 class DurableDo(Awaited):

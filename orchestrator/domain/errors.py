@@ -56,6 +56,12 @@ class ConflictError(WeftError):
     code = "CONFLICT"
 
 
+class PreconditionError(WeftError):
+    """It has changed since the caller read it (`If-Match`): 412."""
+
+    code = "PRECONDITION_FAILED"
+
+
 class TooLargeError(WeftError):
     """A body, payload or document is over its limit: 413."""
 

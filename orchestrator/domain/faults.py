@@ -43,7 +43,7 @@ _NOT_IN_DO_NAMES: Final = frozenset(
     field.alias or name for name, field in models.TaskCommon.model_fields.items()
 )
 
-_WRONG_TYPE: Final[dict[str, str]] = {
+WRONG_TYPE: Final[dict[str, str]] = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -54,7 +54,7 @@ _WRONG_TYPE: Final[dict[str, str]] = {
     "model_attributes_type": "must be an object",
     "dict_attributes_type": "must be an object",
 }
-_LIMITS: Final[dict[str, str]] = {
+LIMITS: Final[dict[str, str]] = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "finite_number": "must be a finite number",
@@ -98,13 +98,13 @@ def _detail(found: ErrorDetails, task_paths: Mapping[str, str], nearest: Nearest
         hint = nearest.hint(found["input"], _quoted(context)) if _is_text(found["input"]) else ""
         message = f"must be one of {context.get('expected', '')}"
         return ErrorDetail(path, message, "BAD_VALUE", hint)
-    if kind in _WRONG_TYPE:
+    if kind in WRONG_TYPE:
         hint = _list_hint(found["input"]) if kind == "list_type" else ""
-        return ErrorDetail(path, _WRONG_TYPE[kind], "WRONG_TYPE", hint)
+        return ErrorDetail(path, WRONG_TYPE[kind], "WRONG_TYPE", hint)
     if kind == "too_short" and model is models.Definition:
         return ErrorDetail(path, "a workflow needs at least one task", "NO_TASKS")
     code = "BAD_NAME" if kind == "string_pattern_mismatch" else "BAD_VALUE"
-    message = _LIMITS[kind].format(**context) if kind in _LIMITS else found["msg"]
+    message = LIMITS[kind].format(**context) if kind in LIMITS else found["msg"]
     return ErrorDetail(path, message, code)
 
 

@@ -39,7 +39,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TimerDue:
-    """Some wait, or the execution's deadline, may be due."""
+    """Some wait, or the execution's deadline, may be due. (Of a task's tells `Overdue`.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ class MessageType(StrEnum):
 
     EXECUTION_STARTED = "executionStarted"  # -> orchestration
     TASK_FINISHED = "taskFinished"  # -> orchestration: the task document has a final result
-    TIMER_DUE = "timerDue"  # -> orchestration: a wait or the execution deadline may be due
+    TIMER_DUE = "timerDue"  # -> orchestration: a wait or a deadline may be due
     CHECK = "check"  # -> orchestration: the execution was silent; look after lost work
     RUN_TASK = "runTask"  # -> tasks-*: claim and run
 

@@ -15,7 +15,7 @@ from orchestrator.domain.validation import Validated
 
 CODE: Final = "NOT_YET_SUPPORTED"
 
-TYPES: Final = frozenset({"signal", "publish", "durable"})
+TYPES: Final = frozenset({"signal", "durable"})
 """Task types, anywhere."""
 FIELDS: Final = frozenset({"compensate"})
 """Fields of a task or a `do`."""

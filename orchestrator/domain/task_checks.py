@@ -23,13 +23,18 @@ class TaskCheck:
     """Checks tasks as written; values of a wrong type are skipped, they are reported elsewhere."""
 
     def __init__(
-        self, raw: Mapping[str, Json], activities: frozenset[str] | None, nearest: Nearest
+        self,
+        raw: Mapping[str, Json],
+        activities: frozenset[str] | None,
+        nearest: Nearest,
+        targets: frozenset[str] | None = None,
     ) -> None:
         defaults = raw.get("defaults")
         self._name = raw.get("name")
         self._default_retry = _retry(defaults)
         self._default_timeout = _timeout(defaults) or DEFAULT_TIMEOUT_MS
         self._activities = activities
+        self._targets = targets
         self._nearest = nearest
 
     def check(self, task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
@@ -58,6 +63,8 @@ class TaskCheck:
             yield from _wait(task, path)
         elif kind == "workflow" and task.get("workflow") == self._name is not None:
             yield from _own_child(task, path)
+        elif kind == "publish":
+            yield from self._target(task.get("to"), f"{path}.to")
         elif kind == "signal" and isinstance(schema := task.get("schema"), dict | bool):
             yield from check_schema(schema, f"{path}.schema")
         if isinstance(task.get("retry"), dict):
@@ -71,6 +78,13 @@ class TaskCheck:
         hint = self._nearest.hint(name, self._activities)
         message = f'no activity "{name[:80]}" is registered'
         yield ErrorDetail(path, message, "UNKNOWN_ACTIVITY", hint)
+
+    def _target(self, name: Json, path: str) -> Iterator[ErrorDetail]:
+        if self._targets is None or not isinstance(name, str) or name in self._targets:
+            return
+        message = f'no target "{name[:80]}" is configured'
+        hint = self._nearest.hint(name, self._targets)
+        yield ErrorDetail(path, message, "UNKNOWN_TARGET", hint)
 
 
 def check_retry(

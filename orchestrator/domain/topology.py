@@ -28,6 +28,8 @@ class QueueSpec:
 
 ORCHESTRATION_QUEUE: Final = "orchestration"
 TASKS_STANDARD_QUEUE: Final = "tasks-standard"
+EVENTS_QUEUE: Final = "events"
+"""Where other systems put events (CloudEvents or Event Grid's schema) for triggers."""
 
 QUEUES: Final[dict[str, QueueSpec]] = {
     spec.name: spec
@@ -41,6 +43,12 @@ QUEUES: Final[dict[str, QueueSpec]] = {
         ),
         QueueSpec(
             name=TASKS_STANDARD_QUEUE,
+            lock_seconds=60,
+            max_delivery_count=10,
+            duplicate_window_seconds=600,
+        ),
+        QueueSpec(
+            name=EVENTS_QUEUE,
             lock_seconds=60,
             max_delivery_count=10,
             duplicate_window_seconds=600,

@@ -4,9 +4,10 @@ Without one table per machine, the same rule lives in several `if`s and a late m
 one of them. `evolve` and the workers ask `check`; `docs/state-machines.md` is printed from here
 (`python -m orchestrator.domain.transitions`), so that it cannot go stale.
 
-Four machines: the execution; a task as the execution document shows it (written by orchestrators);
+Five machines: the execution; a task as the execution document shows it (written by orchestrators);
 an item of a map (same document and writer); and a task as its own task document shows it (written
-by workers, who alone know RUNNING and RETRYING: the execution document says QUEUED meanwhile).
+by workers, who alone know RUNNING and RETRYING: the execution document says QUEUED meanwhile); and
+a circuit breaker, whose table is in `breakers.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from orchestrator.domain.breakers import BREAKER, BreakerOperation, BreakerStatus
 from orchestrator.domain.status import STATUS_OF_CODE, ExecutionStatus, TaskStatus
 
 _E = ExecutionStatus
@@ -164,6 +166,13 @@ MACHINES: Final = (
     Machine("Task", "orchestrator, execution document", TaskOperation, TaskStatus, {**TASK}),
     Machine("Map item", "orchestrator, map chunk document", TaskOperation, TaskStatus, {**ITEM}),
     Machine("Task attempt", "worker, task document", WorkerOperation, TaskStatus, {**WORKER}),
+    Machine(
+        "Circuit breaker",
+        "worker or operator, breaker document",
+        BreakerOperation,
+        BreakerStatus,
+        {**BREAKER},
+    ),
 )
 
 

@@ -50,8 +50,11 @@ class Tasks:
     problems: list[ErrorDetail] = field(default_factory=list[ErrorDetail])
 
 
-def validate(raw: Json, *, activities: frozenset[str] | None) -> Validated:
-    """Check a definition. `activities`: the registered names; None: any name is fine.
+def validate(
+    raw: Json, *, activities: frozenset[str] | None, targets: frozenset[str] | None = None
+) -> Validated:
+    """Check a definition. `activities`: the registered names, `targets`: those that events can be
+    published to; None: any name is fine.
 
     Raises `InvalidError` with every problem in `details`.
     """
@@ -77,7 +80,8 @@ def validate(raw: Json, *, activities: frozenset[str] | None) -> Validated:
     except ValidationError as error:
         found = translate(error, tasks.paths, nearest)
         problems += [item for item in found if not (too_many and item.code == "NO_TASKS")]
-    problems += _check_whole(raw, tasks, activities, nearest)
+    task_check = TaskCheck(raw, activities, nearest, targets)
+    problems += _check_whole(raw, tasks, task_check, nearest)
     if problems or definition is None:
         raise _invalid(problems)
     return Validated(definition, whole)
@@ -126,7 +130,7 @@ def _check_id(task_id: str, path: str, tasks: Tasks) -> None:
 
 
 def _check_whole(
-    raw: Mapping[str, Json], tasks: Tasks, activities: frozenset[str] | None, nearest: Nearest
+    raw: Mapping[str, Json], tasks: Tasks, task_check: TaskCheck, nearest: Nearest
 ) -> Iterator[ErrorDetail]:
     if isinstance(schema := raw.get("input"), dict | bool):
         yield from check_schema(schema, "$.input")
@@ -142,7 +146,6 @@ def _check_whole(
         needs.append(known)
     graph = analyse(needs)
     yield from _check_graph(list(tasks.by_key), tasks.paths, graph)
-    task_check = TaskCheck(raw, activities, nearest)
     references = ReferenceCheck(positions, graph, nearest)
     for key, task in tasks.by_key.items():
         if isinstance(task, dict):

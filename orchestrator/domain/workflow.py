@@ -99,9 +99,11 @@ class TaskSpec:
     heartbeat_timeout_ms: int | None = None  # activity: the longest silence within an attempt
     retry: RetryPolicy
     activity: str = ""  # activity: its registered name
+    host: str = ""  # http: what it calls, unless an expression makes it (domain/dependencies.py)
+    target: str = ""  # publish: name of where the event goes
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
-    transform -> the output, workflow -> the child's input."""
+    transform -> the output, publish -> the event, workflow -> the child's input."""
     workflow: str = ""  # workflow: the child's name…
     workflow_version: int | None = None  # …and version; None: the one of the parent's start
     duration_ms: int | None = None  # wait: this long…

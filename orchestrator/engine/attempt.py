@@ -19,7 +19,7 @@ from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import TaskSpec, TaskType
-from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue
+from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue, publish
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
@@ -44,6 +44,7 @@ _INPUT_FIELD = {
     TaskType.ACTIVITY: "input",
     TaskType.HTTP: "request",
     TaskType.TRANSFORM: "output",
+    TaskType.PUBLISH: "event",
 }
 
 
@@ -158,6 +159,9 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
         # A claim or an input that took longer than the lease: another worker may have ended the
         # task meanwhile, and the activity must not begin after that.
         raise LeaseLost
+    if spec.type is TaskType.PUBLISH:
+        workflow = claim.aggregate.workflow.name
+        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow))
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 

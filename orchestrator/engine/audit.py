@@ -28,6 +28,7 @@ async def record(
     by: str,
     reason: str = "",
     task: str = "",
+    dependency: str = "",
     id: str = "",
 ) -> None:
     """Append a record, once if it has an `id` of its own. Never raises: the action has happened."""
@@ -44,6 +45,8 @@ async def record(
     }
     if task:
         body["task"] = task
+    if dependency:
+        body["dependency"] = dependency
     try:
         await patiently(engine, engine.store.create, AUDIT, (tenant,), body)
     except (StoreError, Unclear) as error:

@@ -29,6 +29,7 @@ from orchestrator.domain.support import unsupported
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
 from orchestrator.domain.validation import validate
 from orchestrator.domain.workflow import Workflow
+from orchestrator.engine import publish as publish_task
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import PublishResult, VersionSummary, VersionView, WorkflowSummary
@@ -66,7 +67,12 @@ async def publish(
     """Check `source` and store it as the next version, unless the latest has the same content.
 
     Raises `InvalidError` with every problem found, `TooLargeError`."""
-    validated = await asyncio.to_thread(validate, source, activities=engine.activities.names())
+    validated = await asyncio.to_thread(
+        validate,
+        source,
+        activities=engine.activities.names(),
+        targets=publish_task.targets(engine),
+    )
     if missing := unsupported(validated):
         raise InvalidError(
             "the definition uses features that this version of Weft does not run yet",

@@ -139,7 +139,7 @@ async def _look_if_over(engine: Engine, claim: Claim) -> None:
         MessageType.RUN_TASK, *claim.aggregate.partition, claim.doc["task"], claim.item
     )
     try:
-        found = await claims.claim(engine, message)
+        found = await claims.claim(engine, message, _nobody)
         if isinstance(found, Parked) and found.over:
             await waiting.look(engine, message, (), found)
     except (StoreError, TransportError, UnavailableError) as error:
@@ -147,6 +147,11 @@ async def _look_if_over(engine: Engine, claim: Claim) -> None:
             "child's task not looked at again, the sweeper will",
             extra={"action": "child.not_looked_at", "error": type(error).__name__},
         )
+
+
+async def _nobody(*_: object) -> claims.Refusal:
+    """Nothing is to be claimed by this look."""
+    return claims.Refusal("looked")
 
 
 async def _put_off(

@@ -15,6 +15,7 @@ several sweepers that see one dead worker count one attempt.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -116,7 +117,12 @@ class Ended:
     report: bool = True  # False: the execution does not wait for it any more
 
 
-async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Refusal:
+Admit = Callable[[Aggregate, TaskSpec, int | None, Any], Awaitable[Refusal | str]]
+"""Asked before a claim, with the item and the task document (or None): why the task must not run
+now, or what it calls ("": nothing)."""
+
+
+async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Parked | Refusal:
     """Try to claim the task of `message` for one attempt."""
     partition = (message.tenant, message.execution)
     id = documents.task_id(message.task, message.item)
@@ -178,6 +184,12 @@ async def claim(engine: Engine, message: Message) -> Claim | Ended | Parked | Re
         return Ended(aggregate, doc, existing.etag if existing else None)
     if spec.type is TaskType.WAIT:
         return replace(here, doc=without_lease(here.doc))
+    admitted = await admit(aggregate, spec, message.item, doc)
+    if isinstance(admitted, Refusal):
+        return admitted
+    doc = _new(partition, message) if doc is None else without_lease(doc)
+    if admitted:
+        doc["dependency"] = admitted  # for the sweeper: whether its silence is a loss
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
         progress = execution.body["state"]["maps"][str(position)]
@@ -192,11 +204,10 @@ async def _take(
     position: int,
     message: Message,
     etag: str | None,
-    doc: dict[str, Any] | None,
+    body: dict[str, Any],
 ) -> Claim | Refusal:
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
-    body = _new(partition, message) if doc is None else without_lease(doc)
     body["attempt"] += 1
     if spec.type is TaskType.WORKFLOW:
         body["child"] = kin.next_child(partition, body)
@@ -214,12 +225,7 @@ async def _take(
             new_etag = await patiently(engine, engine.store.create, EXECUTIONS, partition, body)
         else:
             new_etag = await patiently(
-                engine,
-                engine.store.replace,
-                EXECUTIONS,
-                partition,
-                body,
-                if_match=etag,
+                engine, engine.store.replace, EXECUTIONS, partition, body, if_match=etag
             )
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")
@@ -229,17 +235,6 @@ async def _take(
             return Refusal("lostRace")
         new_etag = mine
     return Claim(aggregate, spec, position, message.item, body, new_etag, token, 0)
-
-
-async def still_held(engine: Engine, claim: Claim) -> bool:
-    """After a conflict: whether the document still carries our lease, because the only other
-    write was an earlier one of ours whose answer was lost. `claim.etag` is then the stored one.
-    The caller holds `claim.lock`."""
-    etag = await held(engine, claim.aggregate.partition, claim.id, claim.token)
-    if etag is None or etag == claim.etag:
-        return False
-    claim.etag = etag
-    return True
 
 
 def _spec(workflow: Workflow, position: int, item: int | None) -> TaskSpec | None:

@@ -104,5 +104,5 @@ async def _decide(
     inputs: list[Input] = [action.make(by, reason)]
     if action.check:
         check = Message(MessageType.CHECK, *aggregate.partition)
-        inputs += await facts.inputs_of(engine, aggregate, [check])
+        inputs += await facts.inputs_of(engine, aggregate, [check], resuming=True)
     return await decide_with_facts(engine, aggregate, inputs, now)

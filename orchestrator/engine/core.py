@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from orchestrator.domain.breakers import BreakerRules
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -22,6 +23,7 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+from orchestrator.ports_events import EventSink
 
 P = TypeVar("P")
 
@@ -56,6 +58,7 @@ class Tunables:
     """ETag conflicts in a row before a message is handed back as a new one."""
     throttle_budget_ms: int = 30_000
     """How long one operation keeps trying while the store throttles or does not answer."""
+    breaker: BreakerRules = field(default_factory=BreakerRules)
     sweep_page: int = 200
     cache_executions: int = 2_000
     cache_definitions: int = 500
@@ -76,6 +79,10 @@ class Engine:
     clock: Clock
     ids: Ids
     worker: str
+    sink: EventSink | None = None
+    """Where events for targets outside of the platform go. None: to its own queue of events."""
+    event_targets: frozenset[str] = frozenset()
+    """Names of further targets, where there is no sink for them."""
     tunables: Tunables = field(default_factory=Tunables)
     metrics: Metrics = field(default_factory=Metrics)
     aggregates: Lru[Any] = field(init=False)
@@ -124,7 +131,9 @@ class Engine:
         parts = [part for part in self.parts.values() if hasattr(part, "close")]
         self.parts.clear()
         failed: list[Exception] = []
-        for closing in (*parts, self.activities, self.transport, self.store, *self.others):
+        sinks = () if self.sink is None else (self.sink,)
+        ports = (self.activities, *sinks, self.transport, self.store)
+        for closing in (*parts, *ports, *self.others):
             try:
                 await closing.close()
             except Exception as error:

@@ -35,9 +35,16 @@ DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
 async def capture_dead(engine: Engine, incoming: Incoming, *, queue: str) -> None:
     """Keep a message of `queue`'s dead-letter queue, with the broker's reason. Raises as `capture`
     does."""
-    said = [incoming.properties.get(REASON_PROPERTY), incoming.properties.get(DESCRIPTION_PROPERTY)]
-    reason = ": ".join(text for text in said if text) or "dead-lettered by the broker"
-    await capture(engine, incoming, queue=queue + DEAD_LETTER_SUFFIX, reason=reason)
+    await capture(engine, incoming, queue=queue + DEAD_LETTER_SUFFIX, reason=said(incoming))
+
+
+def said(incoming: Incoming) -> str:
+    """Why the broker gave a message up, in its words."""
+    words = (
+        incoming.properties.get(REASON_PROPERTY),
+        incoming.properties.get(DESCRIPTION_PROPERTY),
+    )
+    return ": ".join(text for text in words if text) or "dead-lettered by the broker"
 
 
 async def capture(engine: Engine, incoming: Incoming, *, queue: str, reason: str) -> None:

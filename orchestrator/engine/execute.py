@@ -19,6 +19,7 @@ from orchestrator.engine import (
     children,
     claims,
     deadletters,
+    gate,
     handback,
     results,
     waiting,
@@ -44,8 +45,15 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
     except BadMessage as error:
         await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
         return
+    async with gate.Passage(engine, incoming) as passage:
+        await _take(engine, message, incoming, passage)
+
+
+async def _take(
+    engine: Engine, message: Message, incoming: Incoming, passage: gate.Passage
+) -> None:
     try:
-        claim = await claims.claim(engine, message)
+        claim = await claims.claim(engine, message, passage.admit)
         if isinstance(claim, Parked):
             await waiting.look(engine, message, [incoming], claim)
             return
@@ -74,13 +82,19 @@ async def handle(engine: Engine, incoming: Incoming) -> None:
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return
-    await _work(engine, message, incoming, claim)
+    await _work(engine, message, incoming, claim, passage)
 
 
 async def _work(
-    engine: Engine, message: Message, incoming: Incoming, claim: Claim | Ended | Refusal
+    engine: Engine,
+    message: Message,
+    incoming: Incoming,
+    claim: Claim | Ended | Refusal,
+    passage: gate.Passage,
 ) -> None:
     match claim:
+        case gate.Postponed():
+            await gate.postpone(engine, message, incoming, claim)
         case Refusal():
             engine.metrics.count("weft_claims_refused_total", claim.reason)
             if claim.unheard:
@@ -102,11 +116,13 @@ async def _work(
             keeper = engine.part(LeaseKeeper)
             keeper.add(claim)
             try:
-                starts = claim.spec.type is TaskType.WORKFLOW
-                run = children.begin if starts else attempt.run
-                outcome = await run(engine, claim)
+                if claim.spec.type is TaskType.WORKFLOW:
+                    outcome = await children.begin(engine, claim)
+                else:
+                    outcome = await attempt.run(engine, claim)
                 if outcome is not None:
                     await _record(engine, claim, outcome)
+                    await passage.done(claim, outcome)
             except attempt.LeaseLost:
                 engine.metrics.count("weft_claims_refused_total", "lateStart")
             finally:

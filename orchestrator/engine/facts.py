@@ -21,6 +21,7 @@ from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claimcheck, claims, documents, kinship, overdue
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 
@@ -37,10 +38,15 @@ _NO_RESULT = frozenset(
 
 
 async def inputs_of(
-    engine: Engine, aggregate: Aggregate, messages: Iterable[Message]
+    engine: Engine,
+    aggregate: Aggregate,
+    messages: Iterable[Message],
+    *,
+    resuming: bool = False,
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
-    ended unheard and what nobody works on. It and a timer look at deadlines, too."""
+    ended unheard and what nobody works on. It and a timer look at deadlines, too. What a circuit
+    breaker postpones is left alone, unless `resuming`: a pause drops its messages, too."""
     inputs: list[Input] = []
     finished: dict[str, tuple[int, int | None]] = {}
     check = timer = False
@@ -85,6 +91,8 @@ async def inputs_of(
         elif check and _nobody_works(engine, doc):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
+    if lost and not resuming:
+        lost = await without_postponed(engine, aggregate, lost)
     if lost:
         inputs.append(
             Lost(

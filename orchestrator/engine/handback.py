@@ -40,23 +40,28 @@ async def send(
 ) -> None:
     """Send `messages` again, later: after `delay_ms`, or a delay that doubles with every hop.
     `incoming`: what they came as. Raises `TransportError`."""
-    hops = 1 + max((_hops(item) for item in incoming), default=0)
-    if hops > max_hops:
+    done = 1 + max((hops(item) for item in incoming), default=0)
+    if done > max_hops:
         engine.metrics.count("weft_messages_dropped_total", "hops")
         log.warning(
             "message handed back too often, dropped",
             extra={"action": "handback.dropped", "execution": messages[0].execution},
         )
         return
-    delay = delay_ms if delay_ms is not None else min(BASE_DELAY_MS << hops, MAX_DELAY_MS)
-    due_at = engine.clock.now() + delay
+    due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, extra={HOPS: str(hops)})
+        outbox.out_message(message, engine.ids.new(), due_at, extra={HOPS: str(done)})
         for message in messages
     ]
     await engine.transport.send(outgoing)
 
 
-def _hops(incoming: Incoming) -> int:
+def growing(hops: int) -> int:
+    """The delay before a message is tried again, in ms; it doubles with every hop."""
+    return min(BASE_DELAY_MS << hops, MAX_DELAY_MS)
+
+
+def hops(incoming: Incoming) -> int:
+    """How often it was handed back."""
     text = incoming.properties.get(HOPS, "0")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < 6 else 0

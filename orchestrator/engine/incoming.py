@@ -13,4 +13,5 @@ class Incoming:
     body: bytes
     message_id: str = ""
     delivery_count: int = 1
+    content_type: str = ""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -19,6 +19,7 @@ from orchestrator.engine.history import commits
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.submit import links
 from orchestrator.engine.views import (
+    EventOrigin,
     ExecutionSummary,
     ExecutionView,
     HistoryEvent,
@@ -92,6 +93,7 @@ async def execution(
         parent_task=header.get("parentTask", {}).get("task"),
         parent_item=header.get("parentTask", {}).get("item"),
         depth=header.get("depth", 0),
+        event=EventOrigin(**header["event"]) if "event" in header else None,
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
         holding=shapes.holding(found),

@@ -12,7 +12,7 @@ import logging
 
 from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims, leasing
+from orchestrator.engine import leasing
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.ports import NotFound, PreconditionFailed, StoreError
@@ -107,7 +107,7 @@ class LeaseKeeper:
         """Whether an earlier renewal was applied though its answer was lost. The next round then
         renews again."""
         try:
-            return await claims.still_held(self._engine, claim)
+            return await leasing.still_held(self._engine, claim)
         except StoreError:
             return True  # not known: the next round asks again
 

@@ -26,6 +26,8 @@ from orchestrator.engine import (
     audit,
     competing,
     documents,
+    event_letters,
+    event_retry,
     facts,
     inspect,
     letters_edit,
@@ -103,7 +105,9 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
     partition = (first["tenantId"], first["executionId"])
     now = engine.clock.now()
     messages = [letter for letter in found if letter.body["kind"] == "message"]
-    if messages:
+    if first["kind"] == event_letters.KIND:
+        done = await event_retry.resolve(engine, partition[0], found, wish, now)
+    elif messages:
         await _messages(engine, partition, messages, wish, now)
         done = messages
     else:

@@ -14,6 +14,7 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claimcheck, shapes
 from orchestrator.engine.core import Engine
+from orchestrator.engine.event_letters import KIND
 from orchestrator.engine.letters import TYPE, LetterStatus
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.views_letters import DeadLetterSummary, DeadLetterView, Resolution
@@ -122,7 +123,13 @@ async def view(engine: Engine, doc: dict[str, Any]) -> DeadLetterView:
         traceparent=doc.get("traceparent"),
         input=await claimcheck.load(engine, Payload.from_doc(payload)) if payload else None,
         message=doc.get("body"),
+        event=await _event(engine, doc),
     )
+
+
+async def _event(engine: Engine, doc: dict[str, Any]) -> Any:
+    payload = doc.get("event")
+    return await claimcheck.load(engine, Payload.from_doc(payload)) if payload else None
 
 
 def _summary(doc: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +139,8 @@ def _summary(doc: dict[str, Any]) -> dict[str, Any]:
         "kind": doc["kind"],
         "status": LetterStatus(doc["status"]),
         "reason": doc["reason"],
-        "execution": doc["executionId"],
+        "execution": _execution(doc),
+        "trigger": doc.get("trigger"),
         "workflow": doc.get("workflow"),
         "version": doc.get("version"),
         "task": doc.get("task"),
@@ -143,3 +151,10 @@ def _summary(doc: dict[str, Any]) -> dict[str, Any]:
         "tolerated": doc.get("tolerated", False),
         "resolved": Resolution(**resolved) if resolved else None,
     }
+
+
+def _execution(doc: dict[str, Any]) -> str | None:
+    """An event belongs to no execution, until it is retried and starts one."""
+    if doc["kind"] != KIND:
+        return doc["executionId"]
+    return next(iter(doc.get("executions", ())), None)

@@ -21,6 +21,10 @@ class Metrics:
         """Add `by` to a counter."""
         self.counters[f"{name}{{{label}}}" if label else name] += by
 
+    def gauge(self, name: str, label: str, value: int) -> None:
+        """Set what is a level and not a count, such as the state of a breaker."""
+        self.counters[f"{name}{{{label}}}"] = value
+
     def value(self, name: str, label: str = "") -> int:
         """A counter's value, 0 if it never counted."""
         return self.counters[f"{name}{{{label}}}" if label else name]

@@ -25,8 +25,9 @@ from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
 from orchestrator.engine import letters, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended, counted, still_held
+from orchestrator.engine.claims import Claim, Ended, counted
 from orchestrator.engine.core import Engine
+from orchestrator.engine.leasing import still_held
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
 

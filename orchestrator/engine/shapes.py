@@ -103,6 +103,7 @@ def task(
         "needs": [found.workflow.tasks[need].id for need in spec.needs],
         "run_when": spec.run_when.value,
         "due_at": state.waits.get(at) if item is None else None,
+        "deadline_at": state.deadlines.get(at) if item is None else None,
     }
     if doc is not None:
         fields |= {

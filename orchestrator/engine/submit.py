@@ -60,21 +60,25 @@ async def start(
     traceparent: str = "",
     started_by: str = "",
     link: Link | None = None,
+    id: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> StartResult:
     """Store a new execution of `workflow` (the latest version unless one is named) and send its
     first message. Durable when it returns.
 
     The same `key` with the same request answers with the first execution (`created` False).
+    Instead of a key, `id` may name the execution, where the caller derives it from what causes it;
+    `more` is kept in the header.
     Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
     `InvalidError` (input against its schema, all failures; tags), `TooLargeError`.
     """
     labels = dict(tags or {})
-    _check_tags(labels)
+    check_tags(labels)
     head = await catalog.head(engine, tenant, workflow)
     digest = jsonvalues.body_hash(
         {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
     )
-    execution = derived_id(tenant, workflow, key) if key is not None else engine.ids.new()
+    execution = derived_id(tenant, workflow, key) if key is not None else id or engine.ids.new()
     if link is not None:
         execution = link.execution
     if key is not None and (known := await repeat(engine, tenant, execution, digest, key)):
@@ -105,6 +109,7 @@ async def start(
         "startedBy": started_by,
         "requestHash": digest,
         **{documents.tag_field(name): value for name, value in labels.items()},
+        **(more or {}),
     }
     if key is not None:
         header["key"] = key
@@ -230,7 +235,8 @@ async def repeat(
     )
 
 
-def _check_tags(labels: dict[str, str]) -> None:
+def check_tags(labels: dict[str, str]) -> None:
+    """Raises `InvalidError` with every tag that could not be stored, or not be asked for."""
     faults = [
         ErrorDetail(
             child_path("$.tags", name),

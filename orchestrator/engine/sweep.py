@@ -15,6 +15,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import outbox, relay
+from orchestrator.engine.breakers_silence import is_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
@@ -46,7 +47,7 @@ async def sweep(engine: Engine) -> SweepReport:
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
     for doc in await _overdue(engine, "task", now):
-        if not _recently(engine, doc, now):
+        if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
             # A task that waits for a child or a time is looked at now and then: nothing was lost.
             sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
             sending.append(_message(engine, doc, MessageType.RUN_TASK))

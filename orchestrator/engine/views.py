@@ -79,6 +79,15 @@ class ExecutionSummary(View):
     progress: Progress
 
 
+class EventOrigin(View):
+    """The event that started an execution; long ids and sources are cut."""
+
+    trigger: str
+    id: str
+    source: str
+    type: str
+
+
 class ExecutionView(ExecutionSummary):
     """One execution, with input, output and error."""
 
@@ -94,6 +103,8 @@ class ExecutionView(ExecutionSummary):
     """The item of that task, if it is a map."""
     depth: int = 0
     """Executions above it: its parent, that one's, and so on."""
+    event: EventOrigin | None = None
+    """The event that started it, through which trigger."""
     traceparent: str | None = None
     seq: int
     holding: list[str] = Field(default_factory=list)
@@ -158,7 +169,8 @@ class TaskSummary(View):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     next_attempt_at: Instant | None = None
-    due_at: Instant | None = None
+    due_at: Instant | None = None  # of a wait
+    deadline_at: Instant | None = None  # while it is in flight, if it has one
     map: MapView | None = None
     child: str | None = None
     """The execution that a `workflow` task started last."""

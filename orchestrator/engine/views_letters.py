@@ -23,10 +23,12 @@ class DeadLetterSummary(View):
     """A dead letter in a list."""
 
     id: str
-    kind: str  # task | item | message
+    kind: str  # task | item | message | event
     status: LetterStatus
     reason: str
-    execution: str
+    execution: str | None = None
+    """Of an event: the execution that its retry has started."""
+    trigger: str | None = None
     workflow: str | None = None
     version: int | None = None
     task: str | None = None
@@ -41,12 +43,14 @@ class DeadLetterSummary(View):
 
 class DeadLetterView(DeadLetterSummary):
     """One dead letter with everything known of it. `input`: what the last attempt was given, with
-    every secret masked; null if it had none. `message`: the body, if it was a message."""
+    every secret masked; null if it had none. `message`: the body, if it was a message, or what came
+    instead of an event. `event`: the event that a trigger could not take in."""
 
     attempts: list[AttemptView] = Field(default_factory=list)
     traceparent: str | None = None
     input: Any = None
     message: str | None = None
+    event: Any = None
 
 
 class BulkRefusal(View):

@@ -40,6 +40,7 @@ STATUS: Final[dict[type[WeftError], int]] = {
     errors.NotFoundError: 404,
     MethodNotAllowedError: 405,
     errors.ConflictError: 409,
+    errors.PreconditionError: 412,
     errors.TooLargeError: 413,
     errors.UnsupportedMediaError: 415,
     errors.InvalidError: 422,

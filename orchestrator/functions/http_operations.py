@@ -15,9 +15,12 @@ from orchestrator.engine import health
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
+    http_breakers,
     http_control,
     http_deadletters,
+    http_events,
     http_executions,
+    http_triggers,
     http_workflows,
     openapi,
 )
@@ -157,6 +160,9 @@ def operations() -> list[Route]:
         http_executions.ROUTES,
         http_control.ROUTES,
         http_deadletters.ROUTES,
+        http_breakers.ROUTES,
+        http_triggers.ROUTES,
+        http_events.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from orchestrator.domain import tags
+from orchestrator.domain.dependencies import MAX_NAME_CHARS, NAME_RULE, is_name
 from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.functions.requests import Param
 
@@ -109,6 +110,13 @@ def identifier(text: str) -> str:
     return text
 
 
+def dependency(text: str) -> str:
+    """Reader of the name of a dependency, in lower case."""
+    if not is_name(text):
+        raise ValueError(f"must have {NAME_RULE}")
+    return text.lower()
+
+
 def time(name: str, text: str) -> Param:
     """A filter by time."""
     return Param(
@@ -156,8 +164,22 @@ LETTER: Final = Param(
     schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
     read=identifier,
 )
+DEPENDENCY: Final = Param(
+    name="dependency",
+    description="Host (and port, if it is not the scheme's own), or an activity's `dependency`",
+    schema=_text(minLength=1, maxLength=MAX_NAME_CHARS),
+    read=dependency,
+    example="pay.example",
+)
+TRIGGER: Final = Param(
+    name="triggerName",
+    description="Name of the event trigger",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+    example="big-orders",
+)
 PATH: Final[dict[str, Param]] = {
-    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER)
+    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, DEPENDENCY, TRIGGER)
 }
 
 LIMIT: Final = Param(

@@ -18,6 +18,7 @@ def incoming(message: func.ServiceBusMessage) -> Incoming:
         body=message.get_body(),
         message_id=metadata.message_id or "",
         delivery_count=metadata.delivery_count or 1,
+        content_type=metadata.content_type or "",
         properties=_properties(metadata.application_properties or metadata.user_properties),
     )
 

@@ -27,6 +27,7 @@ _ERRORS: Final[dict[int, str]] = {
     400: "The request cannot be read, or a parameter is wrong",
     404: "No such thing",
     409: "It contradicts what is stored",
+    412: "It has changed since; read it again",
     413: "The body is over 1 MiB",
     415: "The content type is not read here",
     422: "Readable but wrong; `details` lists every finding",

@@ -11,17 +11,19 @@ import azure.functions as func
 
 from orchestrator.domain.topology import (
     DEAD_LETTER_SUFFIX,
+    EVENTS_QUEUE,
     ORCHESTRATION_QUEUE,
     TASKS_STANDARD_QUEUE,
 )
-from orchestrator.engine import deadletters
+from orchestrator.engine import deadletters, event_queue
 from orchestrator.functions.messages import incoming
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import EVENTS_TENANT
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The functions `orchestration_dead` and `tasks_standard_dead`, bound to `provider`'s
-    engine."""
+    """The functions `orchestration_dead`, `tasks_standard_dead` and `events_dead`, bound to
+    `provider`'s engine."""
     bp = func.Blueprint()
 
     @bp.function_name("orchestration_dead")
@@ -47,5 +49,17 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def tasks_standard_dead(message: func.ServiceBusMessage) -> None:
         engine = await provider.get()
         await deadletters.capture_dead(engine, incoming(message), queue=TASKS_STANDARD_QUEUE)
+
+    @bp.function_name("events_dead")
+    @bp.service_bus_queue_trigger(
+        arg_name="message",
+        queue_name=EVENTS_QUEUE + DEAD_LETTER_SUFFIX,
+        connection="ServiceBus",
+        data_type=func.DataType.BINARY,
+        cardinality=func.Cardinality.ONE,
+    )
+    async def events_dead(message: func.ServiceBusMessage) -> None:
+        engine = await provider.get()
+        await event_queue.capture_dead(engine, EVENTS_TENANT, incoming(message))
 
     return bp

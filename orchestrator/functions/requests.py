@@ -57,6 +57,8 @@ class Principal:
 
 
 DEVELOPMENT: Final = Principal(tenant="default", subject="developer")
+EVENTS_TENANT: Final = DEVELOPMENT.tenant
+"""Whose events those are that no caller brings: of the events queue, of Event Grid."""
 
 
 def principal(req: func.HttpRequest) -> Principal:

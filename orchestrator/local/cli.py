@@ -17,7 +17,16 @@ import typer
 from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.local import cli_control, cli_deadletters, cli_input, cli_rebuild, cli_watch
+from orchestrator.local import (
+    cli_breakers,
+    cli_control,
+    cli_deadletters,
+    cli_events,
+    cli_input,
+    cli_rebuild,
+    cli_triggers,
+    cli_watch,
+)
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
@@ -278,6 +287,9 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 cli_control.register(app)
 cli_deadletters.register(app)
+cli_breakers.register(app)
+cli_triggers.register(app)
+cli_events.register(app)
 
 
 @app.command(hidden=True)

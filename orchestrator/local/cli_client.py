@@ -21,6 +21,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:7071"
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 BROKEN_READS: Final = 3  # times that a read is asked again
+NO_CONTENT: Final = 204
 PAGE_SIZE: Final = 200  # the most that the API gives at once
 SLOW: Final = httpx.Timeout(230.0, connect=CONNECT_SECONDS)  # Azure ends an answer then
 
@@ -146,6 +147,56 @@ class Client:
         """A bulk action; what was done."""
         return self._call("POST", "/v1/deadletters/bulk", json=dict(body), timeout=SLOW)
 
+    # --- circuit breakers -------------------------------------------------------------------------
+
+    def breakers(self) -> dict[str, Any]:
+        """All circuit breakers with a record."""
+        return self._call("GET", "/v1/breakers")
+
+    def breaker(self, dependency: str) -> dict[str, Any]:
+        """One of them."""
+        return self._call("GET", f"/v1/breakers/{_segment(dependency, 'dependency')}")
+
+    def set_breaker(self, dependency: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Open or close one; the breaker after it."""
+        path = f"/v1/breakers/{_segment(dependency, 'dependency')}/{verb}"
+        return self._call("POST", path, json=dict(body))
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def triggers(self, *, limit: int) -> dict[str, Any]:
+        """At most `limit` event triggers by name, as one page."""
+        return self._collect("/v1/triggers", {}, limit)
+
+    def trigger(self, name: str) -> dict[str, Any]:
+        """One event trigger."""
+        return self._call("GET", _trigger(name))
+
+    def write_trigger(
+        self, source: bytes, *, content_type: str, name: str | None = None
+    ) -> dict[str, Any]:
+        """Create a trigger as it was written; with `name`, create or replace that one."""
+        method, path = ("POST", "/v1/triggers") if name is None else ("PUT", _trigger(name))
+        return self._call(method, path, content=source, headers={"Content-Type": content_type})
+
+    def act_on_trigger(self, name: str, verb: str) -> dict[str, Any]:
+        """Pause or resume a trigger; the trigger after it."""
+        return self._call("POST", f"{_trigger(name)}/{verb}")
+
+    def delete_trigger(self, name: str) -> None:
+        """Delete a trigger."""
+        self._call("DELETE", _trigger(name))
+
+    def test_trigger(self, name: str, event: bytes) -> dict[str, Any]:
+        """What a trigger would do with an event."""
+        headers = {"Content-Type": "application/json"}
+        return self._call("POST", f"{_trigger(name)}/test", content=event, headers=headers)
+
+    def send_events(self, source: bytes, *, content_type: str) -> dict[str, Any]:
+        """Send events; what became of each."""
+        headers = {"Content-Type": content_type}
+        return self._call("POST", "/v1/events", content=source, headers=headers, timeout=SLOW)
+
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _collect(self, path: str, filters: Mapping[str, str], limit: int | None) -> dict[str, Any]:
@@ -190,6 +241,8 @@ class Client:
                 "another with --url or WEFT_URL.",
                 exit_code=UNREACHABLE,
             ) from error
+        if response.status_code == NO_CONTENT:
+            return {}
         try:
             body = response.json()
         except ValueError as error:
@@ -235,6 +288,10 @@ class Client:
             f"{self.url} answers, but not like a Weft server{seen}. Check --url or WEFT_URL.",
             exit_code=UNREACHABLE,
         )
+
+
+def _trigger(name: str) -> str:
+    return f"/v1/triggers/{_segment(name, 'trigger name')}"
 
 
 def _segment(value: str, what: str) -> str:

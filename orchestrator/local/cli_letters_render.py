@@ -14,7 +14,7 @@ from orchestrator.local.cli_render import clock, failure_lines, table, value_tex
 
 
 def _where(letter: Mapping[str, Any]) -> str:
-    task = str(letter.get("task") or "")
+    task = str(letter.get("task") or letter.get("trigger") or "")
     return task if letter.get("item") is None else f"{task}[{letter['item']}]"
 
 
@@ -33,7 +33,9 @@ def letter_list(items: Sequence[Mapping[str, Any]]) -> RenderableType:
         )
         for item in items
     ]
-    return table(("dead letter", "status", "workflow", "task", "created (UTC)", "error"), rows)
+    return table(
+        ("dead letter", "status", "workflow", "task or trigger", "created (UTC)", "error"), rows
+    )
 
 
 def _error(item: Mapping[str, Any]) -> str:
@@ -48,14 +50,21 @@ def letter_view(letter: Mapping[str, Any], *, full: bool) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row("dead letter", Text(printable(letter["id"]), "bold"))
     grid.add_row("status", str(letter["status"]))
-    grid.add_row("execution", printable(letter["execution"]))
+    if letter.get("execution"):
+        grid.add_row("execution", printable(letter["execution"]))
+    if letter.get("trigger"):
+        grid.add_row("trigger", printable(letter["trigger"]))
     if letter.get("workflow"):
-        grid.add_row("workflow", printable(f"{letter['workflow']} version {letter['version']}"))
-    grid.add_row("task", printable(_where(letter)))
+        version = f" version {letter['version']}" if letter.get("version") else ""
+        grid.add_row("workflow", printable(f"{letter['workflow']}{version}"))
+    if letter.get("task"):
+        grid.add_row("task", printable(_where(letter)))
     grid.add_row("reason", printable(letter["reason"]))
     grid.add_row("created", f"{clock(letter['createdAt'])} UTC")
     if letter.get("input") is not None:
         grid.add_row("input", value_text(letter["input"], full=full))
+    if letter.get("event") is not None:
+        grid.add_row("event", value_text(letter["event"], full=full))
     if letter.get("error"):
         grid.add_row("error", Text("\n".join(failure_lines(letter["error"])), "red"))
     if done := letter.get("resolved"):

@@ -102,6 +102,9 @@ class _NoActivities:
     def names(self) -> frozenset[str]:
         return frozenset()
 
+    def dependency(self, activity: str) -> str | None:
+        return None
+
     async def run(self, call: ActivityCall) -> None:
         raise NotImplementedError
 

@@ -263,6 +263,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(f"next attempt {clock(task['nextAttemptAt'])[11:]}")
     if task.get("dueAt") and task["status"] not in SETTLED:
         notes.append(f"due {clock(task['dueAt'])}")
+    if task.get("deadlineAt"):
+        notes.append(f"deadline {clock(task['deadlineAt'])}")
     text = Text(printable("; ".join(notes)))
     if task.get("error"):
         text.append("; " if notes else "")

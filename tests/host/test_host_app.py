@@ -20,6 +20,7 @@ from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host import host_json
 from orchestrator.local.host.indexing import (
+    EventGridBinding,
     FeedBinding,
     HttpBinding,
     QueueBinding,
@@ -55,6 +56,20 @@ HTTP_FUNCTIONS = {
     "fail_deadletter": "POST v1/deadletters/{letterId}/fail",
     "discard_deadletter": "POST v1/deadletters/{letterId}/discard",
     "bulk_deadletters": "POST v1/deadletters/bulk",
+    "list_breakers": "GET v1/breakers",
+    "get_breaker": "GET v1/breakers/{dependency}",
+    "open_breaker": "POST v1/breakers/{dependency}/open",
+    "close_breaker": "POST v1/breakers/{dependency}/close",
+    "create_trigger": "POST v1/triggers",
+    "put_trigger": "PUT v1/triggers/{triggerName}",
+    "list_triggers": "GET v1/triggers",
+    "get_trigger": "GET v1/triggers/{triggerName}",
+    "delete_trigger": "DELETE v1/triggers/{triggerName}",
+    "pause_trigger": "POST v1/triggers/{triggerName}/pause",
+    "resume_trigger": "POST v1/triggers/{triggerName}/resume",
+    "test_trigger": "POST v1/triggers/{triggerName}/test",
+    "send_events": "POST v1/events",
+    "allow_events": "OPTIONS v1/events",
     "verify_execution": "GET v1/executions/{id}/verify",
     "health_report": "GET health",
     "live": "GET live",
@@ -110,11 +125,14 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         "tasks_standard",
         "orchestration_dead",
         "tasks_standard_dead",
+        "events",
+        "events_dead",
+        "event_grid",
         "relay",
         "project_visibility",
         "sweeper",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 7
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 10
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -145,6 +163,10 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
     assert dead == QueueBinding(queue="orchestration/$DeadLetterQueue", many=False)
     dead = found["tasks_standard_dead"].binding
     assert dead == QueueBinding(queue="tasks-standard/$DeadLetterQueue", many=False)
+    assert found["events"].binding == QueueBinding(queue="events", many=False)
+    dead = found["events_dead"].binding
+    assert dead == QueueBinding(queue="events/$DeadLetterQueue", many=False)
+    assert found["event_grid"].binding == EventGridBinding()
     assert found["relay"].binding == FeedBinding(
         container="executions", lease_container="leases", lease_id="relay.executions"
     )

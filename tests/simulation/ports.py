@@ -297,6 +297,10 @@ class SimActivities(_Port):
         """See the port."""
         return frozenset({"sim.work"})
 
+    def dependency(self, activity: str) -> str | None:
+        """None."""
+        return None
+
     async def run(self, call: ActivityCall) -> Json:
         """See the port."""
         if call.activity == "weft.transform":

@@ -16,8 +16,17 @@ from typing import Any
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import ORCHESTRATION_QUEUE
-from orchestrator.engine import catalog, execute, inspect, orchestrate, submit, sweep, verify
+from orchestrator.domain.topology import EVENTS_QUEUE, ORCHESTRATION_QUEUE
+from orchestrator.engine import (
+    catalog,
+    event_queue,
+    execute,
+    inspect,
+    orchestrate,
+    submit,
+    sweep,
+    verify,
+)
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.views import ExecutionView, StartResult
@@ -165,10 +174,15 @@ class FakeActivities:
     def __init__(self, **functions: Fake) -> None:
         self.functions: dict[str, Fake] = {"weft.transform": lambda call: call.input, **functions}
         self.calls: list[ActivityCall] = []
+        self.dependencies: dict[str, str] = {}  # activity -> what it calls
 
     def names(self) -> frozenset[str]:
         """Registered names."""
         return frozenset(self.functions)
+
+    def dependency(self, activity: str) -> str | None:
+        """As tests say."""
+        return self.dependencies.get(activity)
 
     async def run(self, call: ActivityCall) -> Json:
         """Run one."""
@@ -260,6 +274,8 @@ class World:
             )
             if message.queue == ORCHESTRATION_QUEUE:
                 batch.append(incoming)
+            elif message.queue == EVENTS_QUEUE:
+                tasks.append(event_queue.handle(engine, TENANT, incoming))
             else:
                 tasks.append(execute.handle(engine, incoming))
         if batch:

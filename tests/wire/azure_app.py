@@ -34,6 +34,7 @@ from orchestrator.local.host.indexing import QueueBinding, TimerBinding
 from orchestrator.local.host.invoke import Invoker
 from orchestrator.ports import ActivityCall, ActivityRunner
 from orchestrator.settings import load_settings
+from orchestrator.settings_egress import LOOPBACK
 from tests.wire.bus_listener import BusListener
 
 TICK_S: Final = 1.0
@@ -49,6 +50,9 @@ class Hanging:
 
     def names(self) -> frozenset[str]:
         return self._runner.names()
+
+    def dependency(self, activity: str) -> str | None:
+        return self._runner.dependency(activity)
 
     def stuck(self) -> int:
         return self._runner.stuck()
@@ -67,7 +71,7 @@ class Hanging:
 async def main(hang_after: int | None) -> None:
     """Serve until SIGTERM."""
     environment = dict(os.environ)
-    runner: ActivityRunner = default_runner()
+    runner: ActivityRunner = default_runner(egress_allow=LOOPBACK)
     if hang_after is not None:
         runner = Hanging(runner, hang_after)
     engine = await bootstrap.build(load_settings(), activities=runner)

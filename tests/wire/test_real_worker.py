@@ -107,6 +107,25 @@ TRIGGERS: dict[str, dict[str, Any]] = {
         "cardinality": "ONE",
         "dataType": "BINARY",
     },
+    "events": {
+        "type": "serviceBusTrigger",
+        "direction": "IN",
+        "name": "message",
+        "queueName": topology.EVENTS_QUEUE,
+        "connection": "ServiceBus",
+        "cardinality": "ONE",
+        "dataType": "BINARY",
+    },
+    "events_dead": {
+        "type": "serviceBusTrigger",
+        "direction": "IN",
+        "name": "message",
+        "queueName": topology.EVENTS_QUEUE + topology.DEAD_LETTER_SUFFIX,
+        "connection": "ServiceBus",
+        "cardinality": "ONE",
+        "dataType": "BINARY",
+    },
+    "event_grid": {"type": "eventGridTrigger", "direction": "IN", "name": "event"},
     "relay": {
         "type": "cosmosDBTrigger",
         "direction": "IN",
@@ -225,6 +244,21 @@ def test_unreadable_messages_do_not_fail_the_batch(tmp_path: Path) -> None:
     found = result("garbage", tmp_path)
     assert found["status"] == "COMPLETED"
     assert found["metrics"]["weft_dead_letters_total{message}"] == 3
+
+
+def test_an_event_is_one_execution_by_whichever_trigger_it_comes(tmp_path: Path) -> None:
+    """The library decodes both schemas of Event Grid, and the time's seventh digit."""
+    found = result("events", tmp_path)
+    assert found["status"] == 202
+    assert found["execution"]["status"] == "COMPLETED"
+    assert found["execution"]["input"] == {"n": 5}
+    counted = {name: count for name, count in found["metrics"].items() if "events_total" in name}
+    assert counted == {
+        "weft_events_total{started}": 1,
+        "weft_events_total{duplicate}": 3,
+        "weft_events_total{invalid}": 1,
+    }
+    assert found["letters"] == ["TooOften: it crashed (events/$DeadLetterQueue)", "unreadable"]
 
 
 def test_unusable_settings_are_told_by_health_and_the_log(tmp_path: Path) -> None:

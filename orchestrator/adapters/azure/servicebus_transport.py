@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from orchestrator.adapters import message_rules
@@ -22,7 +22,8 @@ from orchestrator.adapters.azure.servicebus_lane import Lane, Limits
 from orchestrator.domain.topology import MAX_MESSAGE_BYTES, QUEUES
 from orchestrator.ports import Clock, MessageTooLarge, OutMessage, TransportError
 
-CONTENT_TYPE: Final = "application/json"
+TOPIC: Final = "topic:"
+"""Before the name of a topic, where a queue's name is expected."""
 _NO_RETRIES: Final[dict[str, Any]] = {"retry_total": 0, "retry_backoff_factor": 0.01}
 _OVERHEAD_BYTES: Final = 1024  # more than the AMQP sections of a message need
 _PROPERTY_OVERHEAD_BYTES: Final = 16  # more than the type codes and lengths of one property need
@@ -39,7 +40,8 @@ class ServiceBusTransport:
         queues: Container[str] = QUEUES,
         limits: Limits | None = None,
     ) -> None:
-        """`client` is closed with the transport. `queues`: those that may be sent to."""
+        """`client` is closed with the transport. `queues`: those that may be sent to;
+        a topic is `topic:NAME`."""
         self._client = client
         self._now: Callable[[], int] = clock.now
         self._queues = queues
@@ -54,12 +56,13 @@ class ServiceBusTransport:
         credential: AsyncTokenCredential,
         *,
         clock: Clock,
+        queues: Container[str] = QUEUES,
         limits: Limits | None = None,
     ) -> ServiceBusTransport:
         """`namespace`: fully qualified, as in `ServiceBus__fullyQualifiedNamespace`. The credential
         stays the caller's to close. No I/O before the first send."""
         client = ServiceBusClient(namespace, credential, **_NO_RETRIES)
-        return cls(client, clock=clock, limits=limits)
+        return cls(client, clock=clock, queues=queues, limits=limits)
 
     @classmethod
     def from_connection_string(
@@ -106,10 +109,13 @@ class ServiceBusTransport:
     def _lane(self, queue: str) -> Lane:
         lane = self._lanes.get(queue)
         if lane is None:
-            lane = self._lanes[queue] = Lane(
-                queue, lambda: self._client.get_queue_sender(queue), self._limits
-            )
+            lane = self._lanes[queue] = Lane(queue, lambda: self._sender(queue), self._limits)
         return lane
+
+    def _sender(self, queue: str) -> ServiceBusSender:
+        if queue.startswith(TOPIC):
+            return self._client.get_topic_sender(queue.removeprefix(TOPIC))
+        return self._client.get_queue_sender(queue)
 
     def _outgoing(self, message: OutMessage, now: int) -> ServiceBusMessage:
         size = message_rules.check(message, self._queues)
@@ -118,7 +124,7 @@ class ServiceBusTransport:
         outgoing = ServiceBusMessage(
             message.body,
             message_id=message.message_id,
-            content_type=CONTENT_TYPE,
+            content_type=message.content_type,
             application_properties=properties or None,
             scheduled_enqueue_time_utc=_utc(message.due_at or 0) if later else None,
         )

@@ -60,7 +60,13 @@ class TimerBinding:
     run_on_startup: bool
 
 
-Binding = HttpBinding | QueueBinding | FeedBinding | TimerBinding
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventGridBinding:
+    """An Event Grid trigger. Checked like the others; nothing fires it here, since there is no
+    Event Grid: send events to the API or to the queue."""
+
+
+Binding = HttpBinding | QueueBinding | FeedBinding | TimerBinding | EventGridBinding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +210,7 @@ _BINDERS: Final[dict[str, Callable[[Mapping[str, Any], str], Binding]]] = {
     "serviceBusTrigger": _queue,
     "cosmosDBTrigger": _feed,
     "timerTrigger": _timer,
+    "eventGridTrigger": lambda raw, prefix: EventGridBinding(),
 }
 
 

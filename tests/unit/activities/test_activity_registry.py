@@ -270,7 +270,7 @@ def test_discover_names_every_module_that_cannot_be_imported(
 
 
 async def test_default_runner_has_samples_and_built_ins_but_lists_only_what_may_be_named() -> None:
-    runner = default_runner()
+    runner = default_runner(egress_allow=())
     assert {"orders.validate", "census.count_file"} <= runner.names()
     assert not any(name.startswith("weft") for name in runner.names())
     assert await runner.run(make_call("weft.transform", {"a": [1, None]})) == {"a": [1, None]}
@@ -278,7 +278,7 @@ async def test_default_runner_has_samples_and_built_ins_but_lists_only_what_may_
 
 
 async def test_unknown_activity_is_retryable_and_names_the_nearest() -> None:
-    failure = await failure_from(default_runner().run(make_call("orders.validat")))
+    failure = await failure_from(default_runner(egress_allow=()).run(make_call("orders.validat")))
     assert failure.type == "UNKNOWN_ACTIVITY"
     assert failure.retryable
     assert "orders.validate" in failure.message
@@ -291,6 +291,6 @@ async def test_unknown_activity_is_retryable_and_names_the_nearest() -> None:
     max_leaves=12,
 ))  # fmt: skip
 def test_transform_gives_back_any_json_exactly(value: Any) -> None:
-    result = asyncio.run(default_runner().run(make_call("weft.transform", value)))
+    result = asyncio.run(default_runner(egress_allow=()).run(make_call("weft.transform", value)))
     assert result == value
     assert repr(result) == repr(value)  # 1 and 1.0 and True are equal for Python, not for CEL

@@ -18,9 +18,11 @@ from activities_support import (
     serving,
 )
 
+from activities.egress import EgressPolicy
 from activities.http import HttpActivity
 from activities.registry import Registry
 from activities.runner import Runner
+from orchestrator.settings_egress import LOOPBACK
 
 
 async def test_redirects_are_followed_with_body_where_the_code_says_so(runner: Runner) -> None:
@@ -116,10 +118,10 @@ async def test_slow_answer_ends_at_the_timeout_and_hangs_up(runner: Runner) -> N
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhal")  # then silence
 
     async with serving(never) as server:
-        found = await failure_from(get(runner, server.url, timeout="20ms"))
+        found = await failure_from(get(runner, server.url, timeout="400ms"))
         assert found.type == "HttpTimeout"
         assert found.retryable
-        assert found.message == "GET 127.0.0.1: no answer within 0.02 s"
+        assert found.message == "GET 127.0.0.1: no answer within 0.4 s"
         async with asyncio.timeout(WAIT):
             await server.hung_up.wait()
 
@@ -141,7 +143,7 @@ async def test_cancelling_hangs_up(runner: Runner) -> None:
 
 
 async def test_one_client_for_many_calls_and_a_new_one_after_close() -> None:
-    http = HttpActivity()
+    http = HttpActivity(policy=EgressPolicy(LOOPBACK))
     registry = Registry()
     registry.register("weft.http", http.run, built_in=True)
     runner = Runner(registry, closers=(http.close,))
@@ -157,7 +159,7 @@ async def test_one_client_for_many_calls_and_a_new_one_after_close() -> None:
 
 
 def test_each_event_loop_gets_its_own_client() -> None:
-    http = HttpActivity()
+    http = HttpActivity(policy=EgressPolicy(LOOPBACK))
     registry = Registry()
     registry.register("weft.http", http.run, built_in=True)
     runner = Runner(registry, closers=(http.close,))

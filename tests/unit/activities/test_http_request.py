@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.context import Context
+from activities.egress import EgressPolicy
 from activities.errors import PermanentError
 from activities.http import HttpActivity
 from activities.http_request import HttpRequest, checked_url, prepare
 from activities.registry import Registry
 from activities.runner import Runner
 from orchestrator.domain.urls import encode_part
+from orchestrator.settings_egress import LOOPBACK
 
 NASTY = '"}], "x": "y\n{{x}} ${input.name}'
 
@@ -300,7 +302,7 @@ async def test_guard_sees_every_address_and_can_refuse(server: Server) -> None:
         if url.path == "/private":
             raise PermanentError("not allowed", type="HttpAddressRefused")
 
-    http = HttpActivity(guard=guard)
+    http = HttpActivity(policy=EgressPolicy(LOOPBACK), guard=guard)
     registry = Registry()
     registry.register("weft.http", http.run, built_in=True)
     runner = Runner(registry, closers=(http.close,))

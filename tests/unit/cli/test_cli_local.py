@@ -93,7 +93,11 @@ def test_samples_are_valid_for_us_and_for_editors(offline: Weft, path: Path) -> 
 
 
 def test_there_are_samples() -> None:
-    assert [path.parent.name for path in SAMPLES] == ["order-fulfilment", "source-census"]
+    assert [path.parent.name for path in SAMPLES] == [
+        "big-order",
+        "order-fulfilment",
+        "source-census",
+    ]
 
 
 def test_schema_writes_a_file_or_says_why_not(offline: Weft, tmp_path: Path) -> None:

@@ -283,7 +283,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     assert fields == {
         "$.tasks.charge.compensate",
         "$.tasks.approve.type",
-        "$.tasks.tell.type",
         "$.tasks.old.type",
     }
     raw = tasks(

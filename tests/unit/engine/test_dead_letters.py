@@ -8,6 +8,8 @@ import pytest
 
 from orchestrator.domain.errors import NotFoundError
 from orchestrator.engine import letters_list
+from orchestrator.engine.gate import Passage
+from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.ports import ActivityCall
@@ -86,7 +88,9 @@ async def test_what_failed_without_a_worker_or_with_a_dead_one_is_a_letter_too(
     from orchestrator.domain.messages import decode
     from orchestrator.engine import claims
 
-    await claims.claim(world.another("dies"), decode(message.body))
+    dies = world.another("dies")
+    incoming = Incoming(body=message.body, message_id=message.message_id)
+    await claims.claim(dies, decode(message.body), Passage(dies, incoming).admit)
     await world.clock.advance(world.tunables.lease_ms + 1)
     await world.sweep()
     assert (await world.view(started.id)).status == "FAILED"

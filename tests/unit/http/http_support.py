@@ -11,10 +11,13 @@ from http_client import Client
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
 from orchestrator.functions import (
+    http_breakers,
     http_control,
     http_deadletters,
+    http_events,
     http_executions,
     http_operations,
+    http_triggers,
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
@@ -62,5 +65,8 @@ def make_client(provider: EngineProvider) -> Client:
         http_executions.blueprint(provider),
         http_control.blueprint(provider),
         http_deadletters.blueprint(provider),
+        http_breakers.blueprint(provider),
+        http_triggers.blueprint(provider),
+        http_events.blueprint(provider),
         http_operations.blueprint(provider),
     )

@@ -70,6 +70,9 @@ class Fakes:
     def names(self) -> frozenset[str]:
         return frozenset()
 
+    def dependency(self, activity: str) -> str | None:
+        return None
+
     async def run(self, call: ActivityCall) -> Any:
         raise AssertionError("nothing runs here")
 

@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from orchestrator import bootstrap
-from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import (
+    DEAD_LETTER_SUFFIX,
+    EVENTS_QUEUE,
+    EXECUTIONS,
+    ORCHESTRATION_QUEUE,
+    TASKS_STANDARD_QUEUE,
+)
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage, TransportError
 from tests.wire.worker.library import InvocationFailed, Worker
@@ -91,6 +97,46 @@ async def garbage(worker: Worker, engine: list[Engine]) -> Any:
     return {"status": seen["status"], "metrics": dict(engine[0].metrics.counters)}
 
 
+async def events(worker: Worker, engine: list[Engine]) -> Any:
+    """One event by all three ways, in all its forms: HTTP, the queue, Event Grid."""
+    await worker.http("publish_workflow", "POST", "http://x/v1/workflows", body=DEFINITION)
+    trigger = {"name": "any", "workflow": "squares", "match": {"type": "t"}}
+    status, answer, _ = await worker.http(
+        "create_trigger", "POST", "http://x/v1/triggers", body=trigger
+    )
+    if status != 201:
+        raise AssertionError(answer)
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"n": 5}}
+    grid = {"id": "1", "topic": "/s", "subject": "", "eventType": "t", "data": {"n": 5}}
+    time = "2026-11-30T12:00:00.1234567Z"
+    await worker.event("event_grid", "event", {**grid, "eventTime": time, "dataVersion": "1.0"})
+    await worker.event("event_grid", "event", {**event, "time": time, "sequence": "7"})
+    await worker.event("event_grid", "event", {**event, "source": ""})
+    broker: Any = engine[0].transport
+    body = json.dumps(event).encode()
+    await broker.send([OutMessage(queue=EVENTS_QUEUE, body=body, message_id="m")])
+    (message,) = await broker.receive(EVENTS_QUEUE, 1, 0)
+    await worker.message("events", "message", message)
+    await broker.dead_letter(message, "TooOften", "it crashed")
+    (message,) = await broker.receive(EVENTS_QUEUE + DEAD_LETTER_SUFFIX, 1, 0)
+    await worker.message("events_dead", "message", message)
+    kind = {"content-type": "application/cloudevents+json"}
+    status, answer, _ = await worker.http(
+        "send_events", "POST", "http://x/v1/events", body=event, headers=kind
+    )
+    await _work(worker, engine[0])
+    _, letters, _ = await worker.http("list_deadletters", "GET", "http://x/v1/deadletters")
+    (id,) = answer["items"][0]["executions"]
+    url = f"http://x/v1/executions/{id}"
+    _, seen, _ = await worker.http("get_execution", "GET", url, route={"id": id})
+    return {
+        "status": status,
+        "execution": seen,
+        "letters": sorted(letter["reason"] for letter in letters["items"]),
+        "metrics": dict(engine[0].metrics.counters),
+    }
+
+
 async def unsettled(worker: Worker, engine: list[Engine]) -> Any:
     """The settings are unusable: everything is indexed, health says so, triggers fail."""
     status, body, _ = await worker.http("ready", "GET", "http://x/ready")
@@ -157,7 +203,7 @@ async def _work(worker: Worker, engine: Engine) -> dict[str, Any]:
 
 
 SCENARIOS: dict[str, Callable[[Worker, list[Engine]], Awaitable[Any]]] = {
-    scenario.__name__: scenario for scenario in (index, run, relay, garbage, unsettled)
+    scenario.__name__: scenario for scenario in (index, run, relay, garbage, events, unsettled)
 }
 
 

@@ -162,6 +162,10 @@ class Worker:
         """A page of the change feed."""
         await self.call(function, parameter, _json(list(docs)), {})
 
+    async def event(self, function: str, parameter: str, body: Any) -> None:
+        """An Event Grid event, in either schema."""
+        await self.call(function, parameter, _json(body), {})
+
     async def tick(self, function: str, parameter: str) -> None:
         """A timer."""
         await self.call(

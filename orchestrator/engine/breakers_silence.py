@@ -1,0 +1,48 @@
+"""Silence that is no loss: tasks which wait for a circuit breaker.
+
+Their messages are on their way, but nothing in their documents says so: the sweeper and the `check`
+of an execution would take them for lost, and send one more message each time, for as long as the
+breaker is open.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.domain.status import TaskStatus
+from orchestrator.domain.workflow import TaskSpec, TaskType
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.breakers import Breakers
+from orchestrator.engine.core import Engine
+
+
+async def is_postponed(engine: Engine, doc: dict[str, Any]) -> bool:
+    """Whether an overdue task document is one whose retry waits for its breaker. A lease that
+    expired is always looked after: its worker is dead."""
+    dependency = doc.get("dependency")
+    if not dependency or doc["status"] != TaskStatus.RETRYING.value:
+        return False
+    return await engine.part(Breakers).postponed(doc["tenantId"], dependency)
+
+
+async def without_postponed(
+    engine: Engine, aggregate: Aggregate, lost: list[tuple[int, int | None]]
+) -> list[tuple[int, int | None]]:
+    """Those of the (task, item) that nobody works on and that no breaker holds up."""
+    held: dict[int, bool] = {}
+    for task, item in lost:
+        if task not in held:
+            spec = aggregate.workflow.tasks[task]
+            held[task] = await _held(engine, aggregate, spec if item is None else spec.do or spec)
+    return [one for one in lost if not held[one[0]]]
+
+
+async def _held(engine: Engine, aggregate: Aggregate, spec: TaskSpec) -> bool:
+    breakers, tenant = engine.part(Breakers), aggregate.partition[0]
+    if spec.type is TaskType.ACTIVITY:
+        dependency = engine.activities.dependency(spec.activity)
+        return dependency is not None and await breakers.postponed(tenant, dependency)
+    if spec.type is TaskType.HTTP:
+        # A host that an expression makes may be any of them.
+        return await breakers.postponed(tenant, spec.host or None)
+    return False

@@ -1,0 +1,208 @@
+"""The worker's gate: whether a task may call its dependency now, asked before the claim.
+
+The task has no attempt then and its document is not touched. While the breaker is open, its message
+is sent again as a new one, due when the breaker is, and a little later by a share derived from the
+task. That is no hop of `handback`: it may go on for hours, and is dropped only when the task is
+found to be settled. One task gets the probe, and what becomes of it is told at the end.
+
+An `http` task's host is in its definition, unless an expression makes it: then the request is
+evaluated here, but only if the tenant has any breaker at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from orchestrator.domain import breakers as rules_of
+from orchestrator.domain import dependencies
+from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Taken, Verdict
+from orchestrator.domain.messages import Message
+from orchestrator.domain.payload import Payload
+from orchestrator.domain.workflow import TaskSpec, TaskType
+from orchestrator.engine import attempt, claimcheck, outbox
+from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.breakers import Breakers
+from orchestrator.engine.claims import Claim, Refusal
+from orchestrator.engine.core import Engine
+from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lru import Lru
+
+log = logging.getLogger(__name__)
+
+BASE_WAIT_MS: Final = 1_000
+MAX_WAIT_MS: Final = 60_000
+"""A postponed task looks again after this at the latest: an operator may close the breaker."""
+MAX_PROBING_WAIT_MS: Final = 10_000
+"""While another task probes: its outcome is near."""
+POSTPONED: Final = "postponed"
+"""Property that counts how often a message was postponed."""
+DUE: Final = "postponedUntil"
+"""Property with the time for which it was postponed: tells it from copies of the same task."""
+REMEMBERED: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed(Refusal):
+    """The breaker does not let the task through. `due_at`: when to look again; None: another
+    message of the same `task` is on its way already, this copy is settled."""
+
+    task: tuple[object, ...] = ()
+    due_at: int | None = None
+
+
+class _OnTheirWay:
+    """Postponed messages that this process has sent, by task and attempt: when they are due. The
+    sweeper, a broker or an operator may send the same task again; every copy would live as long as
+    the breaker is open. Past that time nothing is taken for a copy: a paused execution drops
+    messages, and resuming it sends them anew."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.due: Lru[int] = Lru(REMEMBERED)
+
+
+class Passage:
+    """One message at the gate. Use as a context manager around claim and attempt: a probe that was
+    taken and not used is given back."""
+
+    def __init__(self, engine: Engine, incoming: Incoming) -> None:
+        self._engine = engine
+        self._postponed = _number(incoming.properties.get(POSTPONED, ""))
+        self._was_due = _number(incoming.properties.get(DUE, ""))
+        self._tenant = ""
+        self._probe: Taken | None = None
+        self._dependency = ""
+
+    async def __aenter__(self) -> Passage:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # A process that is being stopped has no time for this; the probe's own time ends.
+        if self._probe and (kind is None or issubclass(kind, Exception)):
+            await self._tell(self._dependency, Verdict.NEUTRAL)
+
+    async def admit(
+        self, aggregate: Aggregate, spec: TaskSpec, item: int | None, doc: dict[str, Any] | None
+    ) -> Refusal | str:
+        """Why the task must not be claimed now, or what it calls (`claims.Admit`). Never raises."""
+        self._tenant = aggregate.partition[0]
+        self._dependency = await _dependency(self._engine, aggregate, spec, item, doc)
+        if not self._dependency:
+            return ""
+        token = self._engine.ids.new()
+        breakers = self._engine.part(Breakers)
+        gate, breaker = await breakers.pass_gate(self._tenant, self._dependency, token)
+        if gate is Gate.PROBE:
+            self._probe = Taken(token, breaker.opened_at)
+        if gate is not Gate.WAIT:
+            return self._dependency
+        key = (*aggregate.partition, spec.id, item, doc["attempt"] if doc is not None else 0)
+        return self._wait(breaker, key)
+
+    async def done(self, claim: Claim, outcome: attempt.Outcome) -> None:
+        """Tell what the attempt says about the dependency. Never raises."""
+        call = claim.call
+        if call is None:
+            return  # its input could not be made: nothing was asked
+        dependency = self._dependency
+        if claim.spec.type is TaskType.HTTP and isinstance(call.input, dict):
+            dependency = dependencies.host_of(call.input.get("url"))
+        failure = outcome.failure
+        verdict = dependencies.verdict(failure)
+        if not dependency:
+            return
+        if dependency == self._dependency:
+            await self._tell(dependency, verdict, failure.type if failure else "")
+        else:
+            error = failure.type if failure else ""
+            breakers = self._engine.part(Breakers)
+            await breakers.report(self._tenant, dependency, verdict, error=error)
+
+    async def _tell(self, dependency: str, verdict: Verdict, error: str = "") -> None:
+        probe, self._probe = self._probe, None
+        await self._engine.part(Breakers).report(
+            self._tenant, dependency, verdict, error=error, probe=probe
+        )
+
+    def _wait(self, breaker: Breaker, task: tuple[object, ...]) -> Postponed:
+        now = self._engine.clock.now()
+        sent = self._engine.part(_OnTheirWay).due
+        due = sent.get(task)
+        if due is not None and due > now and due != self._was_due:
+            return Postponed("postponedCopy")
+        wait = min(BASE_WAIT_MS << min(self._postponed, 16), MAX_WAIT_MS)
+        if breaker.status is BreakerStatus.HALF_OPEN:
+            wait = min(wait, MAX_PROBING_WAIT_MS)
+        elif breaker.until is not None:
+            wait = max(BASE_WAIT_MS, min(breaker.until - now, breaker.span_ms, MAX_WAIT_MS))
+        key = ":".join(map(str, (*task, self._postponed)))
+        wait += rules_of.spread(key, max(BASE_WAIT_MS, wait // 2))
+        sent.put(task, now + wait)
+        return Postponed("breaker", task=task, due_at=now + wait)
+
+
+async def postpone(
+    engine: Engine, message: Message, incoming: Incoming, refusal: Postponed
+) -> None:
+    """Send the message again, as a new one, due later. Raises `TransportError`."""
+    if refusal.due_at is None:
+        return
+    times = _number(incoming.properties.get(POSTPONED, "")) + 1
+    again = outbox.out_message(
+        message,
+        engine.ids.new(),
+        refusal.due_at,
+        incoming.properties.get("traceparent", ""),
+        extra={POSTPONED: str(times), DUE: str(refusal.due_at)},
+    )
+    try:
+        await engine.transport.send([again])
+    except BaseException:
+        # The broker delivers this one again, and it must not be taken for a copy then.
+        engine.part(_OnTheirWay).due.drop(refusal.task)
+        raise
+    engine.metrics.count("weft_postponed_total", "breaker")
+
+
+async def _dependency(
+    engine: Engine,
+    aggregate: Aggregate,
+    spec: TaskSpec,
+    item: int | None,
+    doc: dict[str, Any] | None,
+) -> str:
+    """What the task calls, "" if nothing or not known before it runs."""
+    if spec.type is TaskType.ACTIVITY:
+        return engine.activities.dependency(spec.activity) or ""
+    if spec.type is not TaskType.HTTP:
+        return ""
+    edited = doc.get("inputOverride") if doc is not None else None
+    if spec.host and edited is None:
+        return spec.host
+    if not await engine.part(Breakers).names(aggregate.partition[0]):
+        return ""
+    try:
+        if edited is None:
+            request = await attempt.resolve(engine, aggregate, spec, item)
+        else:
+            request = await claimcheck.load(engine, Payload.from_doc(edited))
+    except Exception as error:
+        # The attempt meets the same and records it.
+        log.info(
+            "dependency not known before the attempt: %s",
+            type(error).__name__,
+            extra={"action": "gate.unknown", "execution": aggregate.execution, "task": spec.id},
+        )
+        return ""
+    return dependencies.host_of(request.get("url")) if isinstance(request, dict) else ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

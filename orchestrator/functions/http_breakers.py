@@ -1,0 +1,132 @@
+"""Circuit breakers over HTTP: see them, open and close them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import azure.functions as func
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from orchestrator.domain.durations import DurationError, parse_duration
+from orchestrator.engine import breakers_act
+from orchestrator.engine.control import MAX_REASON_CHARS
+from orchestrator.engine.views_breakers import BreakerList, BreakerView
+from orchestrator.functions import requests
+from orchestrator.functions.http_control import ControlRequest
+from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import JSON_TYPES
+
+ROUTES: Final = Routes("Circuit breakers")
+_ERRORS: Final = (413, 415, 422)
+
+
+def _duration(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except DurationError as error:
+        raise ValueError(error.message) from None
+
+
+class OpenRequest(BaseModel):
+    """Why, and for how long. Everything may be left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+    for_: Annotated[
+        int | None,
+        BeforeValidator(_duration),
+        Field(
+            ge=1,
+            le=breakers_act.MAX_FOR_MS,
+            json_schema_extra={"type": "string", "examples": ["15m"]},
+        ),
+    ] = Field(None, alias="for", description="Until then; left out: until somebody closes it")
+
+
+@ROUTES.add(
+    "GET",
+    "v1/breakers",
+    summary="List circuit breakers",
+    replies={200: Reply(description="All that have a record, latest first", model=BreakerList)},
+)
+async def list_breakers(call: Call) -> Answer:
+    """Every dependency of the tenant's tasks that failed lately or was opened by hand. What is not
+    listed is closed."""
+    return Answer(body=await breakers_act.listing(await call.engine(), call.tenant))
+
+
+@ROUTES.add(
+    "GET",
+    "v1/breakers/{dependency}",
+    summary="Show a circuit breaker",
+    replies={200: Reply(description="The breaker", model=BreakerView)},
+    errors=(404,),
+)
+async def get_breaker(call: Call) -> Answer:
+    """Its status, what was seen within its window, and since when and until when it is open."""
+    dependency = call.path["dependency"]
+    return Answer(body=await breakers_act.show(await call.engine(), call.tenant, dependency))
+
+
+@ROUTES.add(
+    "POST",
+    "v1/breakers/{dependency}/open",
+    summary="Open a circuit breaker",
+    body=Body(
+        media=JSON_TYPES,
+        schema=OpenRequest,
+        required=False,
+        example={"reason": "maintenance until noon", "for": "90m"},
+    ),
+    replies={200: Reply(description="It is open", model=BreakerView)},
+    errors=_ERRORS,
+)
+async def open_breaker(call: Call) -> Answer:
+    """Tasks of the dependency wait, without using up attempts, until it is closed or the time is
+    over. What runs already is not stopped. The same request again has no further effect."""
+    body = await requests.model(call.req, OpenRequest)
+    view = await breakers_act.open_(
+        await call.engine(),
+        call.tenant,
+        call.path["dependency"],
+        by=call.principal.subject,
+        reason=body.reason,
+        for_ms=body.for_,
+    )
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/breakers/{dependency}/close",
+    summary="Close a circuit breaker",
+    body=Body(
+        media=JSON_TYPES,
+        schema=ControlRequest,
+        required=False,
+        example={"reason": "the service is back"},
+    ),
+    replies={200: Reply(description="It is closed", model=BreakerView)},
+    errors=_ERRORS,
+)
+async def close_breaker(call: Call) -> Answer:
+    """Tasks go through again, within a minute and a half at most, whoever opened it; failures seen
+    before do not count any more. Closing what is closed is a success."""
+    body = await requests.model(call.req, ControlRequest)
+    view = await breakers_act.close(
+        await call.engine(),
+        call.tenant,
+        call.path["dependency"],
+        by=call.principal.subject,
+        reason=body.reason,
+    )
+    return Answer(body=view)
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The routes of this module."""
+    return ROUTES.blueprint(provider)
