@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from family import child, child_of, parent
+from family import child, child_of, child_task, doc, everyone, parent
 
 from orchestrator.engine import letters_act, letters_list
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
-from tests.support.definitions import retry
+from tests.support.definitions import flow, retry
 from tests.support.world import TENANT
 from tests.unit.engine.conftest import MakeWorld
 
@@ -73,3 +73,23 @@ async def test_an_operators_retry_with_edited_input_gives_it_to_the_new_child(
     )
     await world.run_until_quiet()
     assert (await world.view(started.id)).output == 2
+
+
+async def test_the_deadline_of_a_task_takes_it_over_and_stops_its_child(make: MakeWorld) -> None:
+    """The task fails at its deadline; its child, and the children of a map, are cancelled."""
+    world = await make(work=lambda call: 1)
+    await world.publish(flow("child", w={"type": "wait", "duration": "3h"}))
+    m = {"type": "map", "items": [1, 2], "do": child_task("child"), "deadline": "1h"}
+    c = child_task("child", deadline="1h")
+    await world.publish(flow("parent", c=c, m=m, on_failure="continue"))
+    started = await world.start("parent")
+    await world.run_until_quiet()
+    view = await world.view(started.id)
+    assert view.error is not None
+    assert (view.status, view.error.type) == ("FAILED", "DEADLINE_EXCEEDED")
+    everybody = await everyone(world)
+    assert sorted(one["status"] for one in everybody.values()) == ["CANCELLED"] * 3 + ["FAILED"]
+    for name in ("task:c", "task:m:0", "task:m:1"):
+        stored = await doc(world, started.id, name)
+        assert ("sweepAt" in stored, stored["child"]["settled"]) == (False, True)
+    await world.verified(started.id)
