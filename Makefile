@@ -24,7 +24,7 @@ REBUILD := $(if $(ALIVE),,force)
 # Seeds of the fault simulation: a number, or FIRST-END.
 SEEDS ?= 10000
 
-.PHONY: help demo test up check bench soak clean force
+.PHONY: help demo test up check bench soak chaos clean force
 help:
 	@echo 'make demo   run a real workflow on this machine, show its report and history'
 	@echo 'make test   run all tests'
@@ -32,6 +32,7 @@ help:
 	@echo 'make check  lint, format, types, import rules'
 	@echo 'make bench  measure throughput and latency'
 	@echo 'make soak   simulate faults, SEEDS=10000 or SEEDS=FIRST-END'
+	@echo 'make chaos  kill workers of a real platform under load, ARGS="--seconds 60 --kill-every 3"'
 	@echo 'make clean  remove environments, caches and local data'
 
 demo: $(VENV)/.stamp-local
@@ -54,6 +55,9 @@ bench: $(VENV)/.stamp-dev
 
 soak: $(VENV)/.stamp-dev
 	@$(PY) -m tests.simulation $(SEEDS) $(ARGS)
+
+chaos: $(VENV)/.stamp-dev
+	@$(PY) -m bench.chaos $(ARGS)
 
 clean:
 	rm -rf .venv .venv-* .weft build dist *.egg-info

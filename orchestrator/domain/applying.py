@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from orchestrator.domain import compensating
 from orchestrator.domain import events as ev
 from orchestrator.domain.deadlines import fail_overdue
 from orchestrator.domain.draft import Draft
@@ -24,6 +25,7 @@ from orchestrator.domain.inputs import (
     Retry,
     Start,
     TaskResult,
+    Terminate,
     TimerDue,
 )
 from orchestrator.domain.reopening import Operator, apply_operator
@@ -44,6 +46,7 @@ class _Batch:
         self.lost: list[Lost] = []
         self.operator: list[Operator] = []
         self.cancel: Cancel | None = None
+        self.terminate: Terminate | None = None
 
 
 def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
@@ -63,10 +66,11 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
     fail_overdue(draft, batch.overdue)  # results that arrived with it are results
     _requeue(draft, batch.lost)
     apply_operator(draft, batch.operator)
+    # Last: results that arrived with it are results.
     if batch.cancel is not None and draft.fold.status not in TERMINAL_EXECUTION:
-        # Last: results that arrived with it are results.
-        given = batch.cancel
-        draft.emit(ev.ExecutionCancelled(at=now, by=given.by, reason=given.reason))
+        compensating.cancel(draft, batch.cancel)
+    if batch.terminate is not None and draft.fold.status not in TERMINAL_EXECUTION:
+        compensating.terminate(draft, batch.terminate)
 
 
 def _start(draft: Draft, batch: _Batch, given: Start) -> None:
@@ -86,7 +90,11 @@ def _task_result(draft: Draft, batch: _Batch, given: TaskResult) -> None:
         if given.outcome == "completed":
             draft.emit(
                 ev.TaskCompleted(
-                    at=draft.now, task=task, attempt=given.attempt, started_at=given.started_at
+                    at=draft.now,
+                    task=task,
+                    attempt=given.attempt,
+                    started_at=given.started_at,
+                    undo=draft.workflow.undo.get(task),
                 )
             )
             draft.changed.append(task)
@@ -148,6 +156,10 @@ def _cancel(draft: Draft, batch: _Batch, given: Cancel) -> None:
     batch.cancel = batch.cancel or given
 
 
+def _terminate(draft: Draft, batch: _Batch, given: Terminate) -> None:
+    batch.terminate = batch.terminate or given
+
+
 def _operator(draft: Draft, batch: _Batch, given: Operator) -> None:
     batch.operator.append(given)
 
@@ -202,6 +214,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     Pause: _pause,
     Resume: _resume,
     Cancel: _cancel,
+    Terminate: _terminate,
     Retry: _operator,
     Override: _operator,
     Accept: _operator,

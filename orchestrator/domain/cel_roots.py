@@ -13,7 +13,9 @@ from typing import Final
 from orchestrator.domain.cel_functions import nearest
 from orchestrator.domain.cel_tokens import Tokens
 
-ROOTS: Final = frozenset({"input", "tasks", "execution", "item", "index", "secrets", "event"})
+ROOTS: Final = frozenset(
+    {"input", "tasks", "execution", "item", "index", "secrets", "event", "schedule", "tick"}
+)
 TASK_FIELDS: Final = ("output", "status", "error")
 EXECUTION_FIELDS: Final = ("id", "startedAt", "tags")
 

@@ -30,6 +30,9 @@ class Scope:
     index: int | None = None
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Only given by the worker."""
+    schedule: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    """{"id"}: only in the input of a schedule, as is `tick`."""
+    tick: Json = None  # ISO 8601, UTC
     event: Mapping[str, Json] = field(default_factory=dict[str, Json])
     """Attributes and data of an event; only in triggers."""
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain.codec_compensation import READ_COMPENSATION, WRITE_COMPENSATION
 from orchestrator.domain.codec_operator import READ_OPERATOR, WRITE_OPERATOR
 from orchestrator.domain.codec_state import (
     chunks_of,
@@ -78,6 +79,8 @@ def describe(event: ev.Event, workflow: Workflow) -> dict[str, Any]:
         doc["tasks"] = [workflow.tasks[task].id for task in event.tasks]
     elif "task" in doc:
         doc["task"] = workflow.tasks[int(doc["task"])].id
+    if "undo" in doc:
+        doc["undo"] = workflow.tasks[int(doc["undo"])].id
     if isinstance(event, ev.MapItemsCompleted | ev.MapItemsCancelled):
         doc["items"] = list(event.items)
     if isinstance(event, ev.TasksRequeued | ev.TasksReopened):
@@ -98,6 +101,8 @@ _Doc = dict[str, Any]
 
 def _w_accepted(event: ev.ExecutionAccepted, doc: _Doc) -> None:
     doc["tasks"] = event.tasks
+    if event.hidden:
+        doc["hidden"] = event.hidden
 
 
 def _w_started(event: ev.ExecutionStarted, doc: _Doc) -> None:
@@ -111,6 +116,8 @@ def _w_operator(
     doc["by"] = event.by
     if event.reason:
         doc["reason"] = event.reason
+    if isinstance(event, ev.ExecutionCancelled) and event.terminated:
+        doc["terminated"] = True
 
 
 def _w_queued(event: ev.TasksQueued, doc: _Doc) -> None:
@@ -144,6 +151,8 @@ def _w_completed(event: ev.TaskCompleted, doc: _Doc) -> None:
         doc["attempt"] = event.attempt
     if event.started_at is not None:
         doc["startedAt"] = event.started_at
+    if event.undo is not None:
+        doc["undo"] = event.undo
 
 
 def _w_failed(event: ev.TaskFailed, doc: _Doc) -> None:
@@ -217,10 +226,13 @@ _WRITE: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.ExecutionCompleted: ("executionCompleted", _w_execution_completed),
     ev.ExecutionFailed: ("executionFailed", _w_failure),
     **WRITE_OPERATOR,
+    **WRITE_COMPENSATION,
 }
 
 _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
-    "executionAccepted": lambda doc, at: ev.ExecutionAccepted(at=at, tasks=doc["tasks"]),
+    "executionAccepted": lambda doc, at: ev.ExecutionAccepted(
+        at=at, tasks=doc["tasks"], hidden=doc.get("hidden", 0)
+    ),
     "executionStarted": lambda doc, at: ev.ExecutionStarted(
         at=at, deadline_at=doc.get("deadlineAt")
     ),
@@ -231,7 +243,10 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         at=at, by=doc["by"], reason=doc.get("reason", "")
     ),
     "executionCancelled": lambda doc, at: ev.ExecutionCancelled(
-        at=at, by=doc["by"], reason=doc.get("reason", "")
+        at=at,
+        by=doc["by"],
+        reason=doc.get("reason", ""),
+        terminated=doc.get("terminated", False),
     ),
     "tasksQueued": lambda doc, at: ev.TasksQueued(
         at=at, tasks=unpack(doc["tasks"]), deadlines=unpack_times(doc.get("deadlines", {}))
@@ -248,7 +263,11 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         at=at, tasks=unpack(doc["tasks"]), condition=doc["reason"] == "condition"
     ),
     "taskCompleted": lambda doc, at: ev.TaskCompleted(
-        at=at, task=doc["task"], attempt=doc.get("attempt", 0), started_at=doc.get("startedAt")
+        at=at,
+        task=doc["task"],
+        attempt=doc.get("attempt", 0),
+        started_at=doc.get("startedAt"),
+        undo=doc.get("undo"),
     ),
     "taskFailed": lambda doc, at: ev.TaskFailed(
         at=at,
@@ -287,4 +306,5 @@ _READ: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         at=at, failure=record_from_doc(doc["failure"])
     ),
     **READ_OPERATOR,
+    **READ_COMPENSATION,
 }

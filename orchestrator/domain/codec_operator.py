@@ -53,6 +53,8 @@ def _w_overridden(event: ev.TaskOverridden, doc: _Doc) -> None:
         doc["item"] = event.item
     if event.deadline_at is not None:
         doc["deadlineAt"] = event.deadline_at
+    if event.undo is not None:
+        doc["undo"] = event.undo
 
 
 def _w_accepted(event: ev.FailureAccepted, doc: _Doc) -> None:
@@ -92,6 +94,7 @@ READ_OPERATOR: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = 
         by=doc["by"],
         reason=doc.get("reason", ""),
         deadline_at=doc.get("deadlineAt"),
+        undo=doc.get("undo"),
     ),
     "failureAccepted": lambda doc, at: ev.FailureAccepted(
         at=at, task=doc["task"], by=doc["by"], reason=doc.get("reason", "")

@@ -5,8 +5,9 @@ Written by hand and flat, because it runs for every commit. Fields at their defa
 Stored layout of the state (part of the `execution` document): `status`, `seq`, `tasks` (one letter
 per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `deadlines`
 (due -> positions, packed: what is dispatched together is due together), `failure`, `output`,
-`acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms). The letters of map items are in chunk
-documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
+`acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms), `hidden`, `undo`, `ending`,
+`terminated`. The letters of map items are in chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`,
+`open_maps`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ def state_to_doc(state: ExecutionState) -> dict[str, Any]:
         doc["deadlineAt"] = state.deadline_at
     if state.ended_at is not None:
         doc["endedAt"] = state.ended_at
+    if state.hidden:
+        doc["hidden"] = state.hidden
+    if state.undo:
+        doc["undo"] = list(state.undo)
+    if state.ending is not None:
+        doc["ending"] = state.ending.value
+    if state.terminated:
+        doc["terminated"] = True
     if state.maps:
         doc["maps"] = {str(task): _map_to_doc(value) for task, value in state.maps.items()}
     if state.waits:
@@ -75,6 +84,10 @@ def state_from_doc(
         started_at=doc.get("startedAt"),
         ended_at=doc.get("endedAt"),
         deadline_at=doc.get("deadlineAt"),
+        hidden=doc.get("hidden", 0),
+        undo=tuple(doc.get("undo", ())),
+        ending=_STATUS[doc["ending"]] if "ending" in doc else None,
+        terminated=doc.get("terminated", False),
         seq=doc["seq"],
     )
 

@@ -35,6 +35,7 @@ from orchestrator.domain.tolerance import NONE, Tolerance
 from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
+    UNDO_SUFFIX,
     Jitter,
     OnFailure,
     RetryPolicy,
@@ -51,10 +52,13 @@ def compile_workflow(validated: Validated) -> Workflow:
     index = {task_id: position for position, task_id in enumerate(definition.tasks)}
     raw_tasks = cast("Mapping[str, Mapping[str, Json]]", raw["tasks"])
     compiler = _Compiler(definition.defaults or Defaults(), index)
-    tasks = tuple(
+    visible = [
         compiler.task(task_id, task, raw_tasks[task_id])
         for task_id, task in definition.tasks.items()
-    )
+    ]
+    hidden = compiler.compensations(definition.tasks, raw_tasks)
+    tasks = (*visible, *hidden)
+    index |= {task.id: len(visible) + number for number, task in enumerate(hidden)}
     successors: list[list[int]] = [[] for _ in tasks]
     for position, task in enumerate(tasks):
         for need in task.needs:
@@ -69,6 +73,7 @@ def compile_workflow(validated: Validated) -> Workflow:
         # A null output is the same as none: the execution's output is null.
         output=None if definition.output is None else Template.compile(definition.output),
         input_schema=definition.input,
+        undo={task.undoes: index[task.id] for task in hidden if task.undoes is not None},
     )
 
 
@@ -144,6 +149,23 @@ class _Compiler:
             max_concurrency=max_concurrency,
             tolerate=tolerate,
         )
+
+    def compensations(
+        self, tasks: Mapping[str, Task], raw: Mapping[str, Mapping[str, Json]]
+    ) -> list[TaskSpec]:
+        """The hidden tasks, in the order of those that they undo."""
+        return [
+            dataclasses.replace(
+                self._work(
+                    task_id + UNDO_SUFFIX,
+                    task.compensate,
+                    cast("Mapping[str, Json]", raw[task_id]["compensate"]),
+                ),
+                undoes=self._index[task_id],
+            )
+            for task_id, task in tasks.items()
+            if task.compensate is not None
+        ]
 
     def _work(
         self, task_id: str, task: Task | Do, raw: Mapping[str, Json], outer: MapTask | None = None

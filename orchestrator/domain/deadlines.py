@@ -73,7 +73,7 @@ def fail_overdue(draft: Draft, given: Sequence[Overdue]) -> None:
     execution is paused nothing fails: resuming looks again."""
     for one in given:
         fold = draft.fold
-        if fold.status is not ExecutionStatus.RUNNING:
+        if fold.status not in (ExecutionStatus.RUNNING, ExecutionStatus.COMPENSATING):
             return
         if fold.deadlines.get(one.task, draft.now + 1) > draft.now:
             continue

@@ -2,9 +2,10 @@
 
 `decide` applies all inputs of a batch, then follows the consequences to a fixed point: tasks whose
 needs have settled are skipped, failed, finished or dispatched, a failure stops what it must stop,
-and when nothing can move any more the execution ends. Because every commit goes to the fixed point,
-no stored state ever holds a task that could move but was not looked at; so only the successors of
-what changed need a look, and a batch costs what it touches, not what the workflow is.
+and when nothing can move any more the execution ends, or undoes what completed (`compensating`).
+Because every commit goes to the fixed point, no stored state ever holds a task that could move but
+was not looked at; so only the successors of what changed need a look, and a batch costs what it
+touches, not what the workflow is.
 
 Rules that the parts rely on:
 - All inputs first, so that order within a batch cannot hide a join.
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from orchestrator.domain import compensating
 from orchestrator.domain import events as ev
 from orchestrator.domain.applying import apply_inputs
 from orchestrator.domain.draft import Draft
@@ -88,9 +90,8 @@ def decide(
     would mean that `state` does not belong to `workflow`.
     """
     operator = any(isinstance(given, Retry | Override | Accept) for given in inputs)
-    if state.status in TERMINAL_EXECUTION and not (
-        operator and state.status is ExecutionStatus.FAILED
-    ):
+    again = operator and (state.status is ExecutionStatus.FAILED or state.ending is not None)
+    if state.status in TERMINAL_EXECUTION and not again:
         return Decision(events=(), state=state)
     draft = Draft(workflow, state, facts, now)
     apply_inputs(draft, inputs)
@@ -102,6 +103,8 @@ def decide(
         held = draft.holding and Code.DEAD_LETTERED in draft.fold.codes
         if not (draft.fold.unsettled() or held):  # a task that lacks data is still PENDING
             _finish(draft)
+    elif draft.compensating:
+        compensating.compensate(draft)
     draft.flush()
     return Decision(
         events=tuple(draft.events),
@@ -186,7 +189,7 @@ def _timed_out(draft: Draft) -> bool:
     unsettled = (Code.PENDING, Code.QUEUED, Code.WAITING)
     draft.cancel([t for t, code in enumerate(fold.codes) if code in unsettled], "executionTimeout")
     assert fold.failure is not None
-    draft.emit(ev.ExecutionFailed(at=draft.now, failure=fold.failure))
+    compensating.fail(draft, fold.failure)
     return True
 
 
@@ -208,7 +211,7 @@ def _finish(draft: Draft) -> None:
         else:
             draft.emit(ev.ExecutionCompleted(at=draft.now, output=output))
             return
-    draft.emit(ev.ExecutionFailed(at=draft.now, failure=failure))
+    compensating.fail(draft, failure)
 
 
 def _left_dead(draft: Draft) -> FailureRecord | None:

@@ -13,6 +13,7 @@ from orchestrator.domain.failure import Failure
 from orchestrator.domain.inputs import Facts, Needs
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.state import ExecutionState, FailureRecord
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.workflow import HANDLERS, OnFailure, Workflow
 
 
@@ -66,7 +67,7 @@ class Draft:
 
     def complete(self, task: int, output: Json) -> None:
         """A task ends without a worker; the engine stores `output`."""
-        self.emit(ev.TaskCompleted(at=self.now, task=task))
+        self.emit(ev.TaskCompleted(at=self.now, task=task, undo=self.workflow.undo.get(task)))
         self.outputs[task] = output
         self.changed.append(task)
 
@@ -95,8 +96,9 @@ class Draft:
             self.note(record)
 
     def note(self, record: FailureRecord) -> None:
-        """The execution will end FAILED because of this, unless it does so already."""
-        if self.fold.failure is None:
+        """The execution will end FAILED because of this, unless it does so already, or is being
+        undone anyhow."""
+        if self.fold.failure is None and not self.compensating:
             self.emit(ev.FailureNoted(at=self.now, failure=record))
             self.stop = self.workflow.on_failure is OnFailure.FAIL_FAST
 
@@ -107,8 +109,9 @@ class Draft:
             self.changed.extend(tasks)
 
     def stopped(self, task: int) -> bool:
-        """Whether fail-fast keeps this task from starting anything: all but handlers."""
-        return (
+        """Whether fail-fast keeps this task from starting anything: all but handlers. So does a
+        cancel that waits for what is in flight."""
+        return self.compensating or (
             self.fold.failure is not None
             and self.workflow.on_failure is OnFailure.FAIL_FAST
             and self.workflow.tasks[task].run_when not in HANDLERS
@@ -122,7 +125,13 @@ class Draft:
     @property
     def reason(self) -> str:
         """Why a task is cancelled now, other than by the deadline."""
-        return "cancelled" if self.fold.failure is None else "failFast"
+        failing = self.fold.failure is not None and not self.compensating
+        return "failFast" if failing else "cancelled"
+
+    @property
+    def compensating(self) -> bool:
+        """Whether what completed is being undone, or will be when what is in flight has ended."""
+        return self.fold.status is ExecutionStatus.COMPENSATING
 
     def needs(self) -> Needs:
         """What was missing so far."""

@@ -33,12 +33,12 @@ def messages_for(
     state: ExecutionState,
 ) -> list[Outgoing]:
     """The messages that a commit of `events` must send. `state` is the state after them. When the
-    execution begins to fail fast, every task in flight that fail-fast may stop is called again, so
-    that one waiting for its retry is given back now, not at its next attempt (a worker drops the
-    call of a running one)."""
+    execution begins to fail fast, or is cancelled with compensation, every task in flight that may
+    be stopped is called again, so that one waiting for its retry is given back now, not at its next
+    attempt (a worker drops the call of a running one)."""
     out: list[Outgoing] = []
     called: set[tuple[int, int | None]] = set()
-    failing = False
+    failing = draining = False
     for event in events:
         for task, item in _dispatched(event):
             called.add((task, item))
@@ -47,13 +47,15 @@ def messages_for(
             if due_at - event.at <= MAX_SCHEDULE_AHEAD_MS:
                 out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
         failing = failing or isinstance(event, ev.FailureNoted)
+        draining = draining or isinstance(event, ev.CompensationStarted)
     if events and _still_overdue(state, events[-1].at):
         out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution)))
-    if failing and workflow.on_failure is OnFailure.FAIL_FAST:
+    if draining or (failing and workflow.on_failure is OnFailure.FAIL_FAST):
         out += [
             Outgoing(_run(workflow, tenant, execution, task, item))
             for task, item in in_flight(state)
-            if (task, item) not in called and workflow.tasks[task].run_when not in HANDLERS
+            if (task, item) not in called
+            and (draining or workflow.tasks[task].run_when not in HANDLERS)
         ]
     return out
 
@@ -70,12 +72,13 @@ def in_flight(state: ExecutionState) -> Iterator[tuple[int, int | None]]:
 def next_wake(state: ExecutionState) -> int | None:
     """When something becomes due by itself: the earliest wait, the earliest deadline of a task, or
     that of the execution (epoch ms). None: never, or the execution has ended. The sweeper goes by
-    it (`sweepAt`)."""
+    it (`sweepAt`). While compensating, the execution has none: half undone is worse than late."""
     if state.status in TERMINAL_EXECUTION:
         return None
     if state.status is ExecutionStatus.PAUSED:
         return state.deadline_at  # waits and tasks are looked at when it is resumed
-    known = () if state.deadline_at is None else (state.deadline_at,)
+    limit = None if state.status is ExecutionStatus.COMPENSATING else state.deadline_at
+    known = () if limit is None else (limit,)
     return min((*state.waits.values(), *state.deadlines.values(), *known), default=None)
 
 

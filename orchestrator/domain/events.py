@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestrator.domain.events_compensation import CompensationReopened, CompensationStarted
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
@@ -22,6 +23,7 @@ class ExecutionAccepted:
 
     at: int
     tasks: int  # number of tasks in the definition
+    hidden: int = 0  # number of their compensations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +62,14 @@ class ExecutionResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCancelled:
-    """The end at an operator's wish: every task that had not settled is CANCELLED with it."""
+    """The end at an operator's wish: every task that had not settled is CANCELLED with it.
+    `terminated`: whatever it was doing, also compensating. `by` is empty after a cancel that
+    compensated first: `CompensationStarted` has it."""
 
     at: int
     by: str
     reason: str = ""
+    terminated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,7 @@ class TaskCompleted:
     task: int
     attempt: int = 0  # 0: it never reached a worker (wait, empty map)
     started_at: int | None = None  # of the successful attempt
+    undo: int | None = None  # position of the compensation that this task has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +259,7 @@ class TaskOverridden:
     by: str
     reason: str = ""
     deadline_at: int | None = None
+    undo: int | None = None  # position of the compensation that this task has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,4 +299,6 @@ Event: TypeAlias = (
     | TasksReset
     | TaskOverridden
     | FailureAccepted
+    | CompensationStarted
+    | CompensationReopened
 )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
-from orchestrator.domain import evolve_operator
+from orchestrator.domain import evolve_compensation, evolve_operator
 from orchestrator.domain.state import ExecutionState, MapState
 from orchestrator.domain.status import SETTLED_CODES, Code, ExecutionStatus
 from orchestrator.domain.transitions import (
@@ -30,6 +30,7 @@ from orchestrator.domain.transitions import (
 from orchestrator.domain.working import ITEM_FROM, WorkingState
 
 _QUEUE: Final = codes_from(TASK, TaskOperation.QUEUE)
+_UNDO: Final = _QUEUE | codes_from(TASK, TaskOperation.UNDO)
 _REQUEUE: Final = codes_from(TASK, TaskOperation.REQUEUE)
 _WAIT: Final = codes_from(TASK, TaskOperation.WAIT)
 _SKIP: Final = codes_from(TASK, TaskOperation.SKIP)
@@ -67,8 +68,9 @@ def _started(fold: Fold, event: ev.ExecutionStarted) -> None:
 
 
 def _queued(fold: Fold, event: ev.TasksQueued) -> None:
+    allowed = _UNDO if fold.status is ExecutionStatus.COMPENSATING else _QUEUE
     for task in event.tasks:
-        before = fold.move(task, Code.QUEUED, _QUEUE, TaskOperation.QUEUE)
+        before = fold.move(task, Code.QUEUED, allowed, TaskOperation.QUEUE)
         if before == Code.WAITING:
             state = fold.maps.get(task)
             # How many may have failed is the definition's to say, and `decide`'s to judge.
@@ -100,6 +102,8 @@ def _completed(fold: Fold, event: ev.TaskCompleted) -> None:
     before = fold.move(event.task, Code.COMPLETED, _COMPLETE, TaskOperation.COMPLETE)
     if before == Code.WAITING and fold.waits.pop(event.task, None) is None:
         raise IllegalTransition(TaskOperation.COMPLETE, "WAITING", f"map task {event.task}")
+    if event.undo is not None:
+        fold.undo.append(event.undo)
 
 
 def _failed(fold: Fold, event: ev.TaskFailed) -> None:
@@ -201,6 +205,7 @@ def _execution_cancelled(fold: Fold, event: ev.ExecutionCancelled) -> None:
         if code not in SETTLED_CODES:
             _cancel(fold, task)
     fold.ended_at = event.at
+    fold.terminated = event.terminated
 
 
 def _no_more(fold: Fold, event: ev.Event) -> None:
@@ -222,6 +227,8 @@ _EXECUTION_OPERATION: Final[dict[type, ExecutionOperation]] = {
     ev.ExecutionCancelled: ExecutionOperation.CANCEL,
     ev.ExecutionReopened: ExecutionOperation.REOPEN,
     ev.TasksCopied: ExecutionOperation.COPY,
+    ev.CompensationStarted: ExecutionOperation.COMPENSATE,
+    ev.CompensationReopened: ExecutionOperation.COMPENSATE_AGAIN,
 }
 
 _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
@@ -246,14 +253,16 @@ _APPLY: Final[dict[type, Callable[[Fold, Any], None]]] = {
     ev.ExecutionCancelled: _execution_cancelled,
     ev.TasksCopied: _copied,
     **evolve_operator.APPLY,
+    **evolve_compensation.APPLY,
 }
 
 
 def accepted(event: ev.ExecutionAccepted) -> ExecutionState:
-    """The state that submission stores: everything PENDING."""
+    """The state that submission stores: everything PENDING, compensations hidden behind it."""
     return ExecutionState(
         status=ExecutionStatus.PENDING,
-        tasks=bytes([Code.PENDING]) * event.tasks,
+        tasks=bytes([Code.PENDING]) * event.tasks + bytes([Code.HIDDEN]) * event.hidden,
+        hidden=event.hidden,
         accepted_at=event.at,
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from orchestrator.domain import events as ev
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.state import FailureRecord, MapState
-from orchestrator.domain.status import DEAD_CODES, STATUS_OF_CODE, Code
+from orchestrator.domain.status import DEAD_CODES, STATUS_OF_CODE, Code, ExecutionStatus
 from orchestrator.domain.transitions import TASK, IllegalTransition, TaskOperation, codes_from
 from orchestrator.domain.working import ITEM_FROM, WorkingState
 
@@ -31,7 +31,7 @@ def _reopened(fold: WorkingState, event: ev.ExecutionReopened) -> None:
 
 
 def _tasks_reopened(fold: WorkingState, event: ev.TasksReopened) -> None:
-    fold.failure = None
+    _no_failure(fold)
     for task in event.tasks:
         fold.move(task, Code.QUEUED, _RETRY, TaskOperation.RETRY)
     by_map: dict[int, list[int]] = {}
@@ -52,9 +52,11 @@ def _reset(fold: WorkingState, event: ev.TasksReset) -> None:
 
 
 def _overridden(fold: WorkingState, event: ev.TaskOverridden) -> None:
-    fold.failure = None
+    _no_failure(fold)
     if event.item is None:
         fold.move(event.task, Code.COMPLETED, _OVERRIDE, TaskOperation.OVERRIDE)
+        if event.undo is not None:
+            fold.undo.append(event.undo)
     else:
         _map_again(fold, event.task, (event.item,), Code.COMPLETED, TaskOperation.OVERRIDE)
         fold.set_deadline(event.task, event.deadline_at)
@@ -62,6 +64,12 @@ def _overridden(fold: WorkingState, event: ev.TaskOverridden) -> None:
 
 def _accepted(fold: WorkingState, event: ev.FailureAccepted) -> None:
     fold.move(event.task, Code.DEAD_ACCEPTED, _ACCEPT, TaskOperation.ACCEPT)
+
+
+def _no_failure(fold: WorkingState) -> None:
+    """The failure no longer counts; what is being undone because of it is undone none the less."""
+    if fold.status is not ExecutionStatus.COMPENSATING:
+        fold.failure = None
 
 
 def _map_again(

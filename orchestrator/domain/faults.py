@@ -68,17 +68,23 @@ LIMITS: Final[dict[str, str]] = {
 
 
 def translate(
-    error: ValidationError, task_paths: Mapping[str, str], nearest: Nearest
+    error: ValidationError,
+    task_paths: Mapping[str, str],
+    nearest: Nearest,
+    root: type[Model] = models.Definition,
 ) -> list[ErrorDetail]:
-    """Our findings for a failed `Definition`; `task_paths` gives each task's place."""
+    """Our findings for a failed `Definition` (or another `root`); `task_paths` gives each task's
+    place."""
     return [
-        _detail(found, task_paths, nearest)
+        _detail(found, task_paths, nearest, root)
         for found in error.errors(include_url=False, include_input=True)
     ]
 
 
-def _detail(found: ErrorDetails, task_paths: Mapping[str, str], nearest: Nearest) -> ErrorDetail:
-    path, model, inside = _place(found["loc"], task_paths)
+def _detail(
+    found: ErrorDetails, task_paths: Mapping[str, str], nearest: Nearest, root: type[Model]
+) -> ErrorDetail:
+    path, model, inside = _place(found["loc"], task_paths, root)
     kind = found["type"]
     context: dict[str, Any] = found.get("ctx", {})
     last = str(found["loc"][-1]) if found["loc"] else ""
@@ -109,12 +115,12 @@ def _detail(found: ErrorDetails, task_paths: Mapping[str, str], nearest: Nearest
 
 
 def _place(
-    loc: tuple[int | str, ...], task_paths: Mapping[str, str]
+    loc: tuple[int | str, ...], task_paths: Mapping[str, str], root: type[Model]
 ) -> tuple[str, type[Model] | None, str]:
     """The user's path of `loc`; the model that holds its last step; the nearest `do` or
     `compensate` around it."""
     path = "$"
-    model: type[Model] | None = models.Definition
+    model: type[Model] | None = root
     inside = ""
     steps = list(loc)
     position = 0

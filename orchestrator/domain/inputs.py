@@ -79,7 +79,17 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """An operator ends it, now."""
+    """An operator ends it: now, or (`compensate`) when what is in flight has ended and what had
+    completed is undone."""
+
+    by: str
+    reason: str = ""
+    compensate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminate:
+    """An operator ends it now, whatever it is doing, also compensating."""
 
     by: str
     reason: str = ""
@@ -131,6 +141,7 @@ Input: TypeAlias = (
     | Pause
     | Resume
     | Cancel
+    | Terminate
     | Retry
     | Override
     | Accept

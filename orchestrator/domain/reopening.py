@@ -7,17 +7,17 @@ run again. What a failure had stopped, and what was skipped behind it, is judged
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
+from orchestrator.domain import compensating
 from orchestrator.domain import events as ev
+from orchestrator.domain.compensating import Operator
 from orchestrator.domain.deadlines import deadline_of, deadlines_of
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.inputs import Accept, Override, Retry
 from orchestrator.domain.state import FailureRecord
 from orchestrator.domain.status import DEAD_CODES, SKIPPED_CODES, Code, ExecutionStatus
 from orchestrator.domain.workflow import TaskType
-
-Operator: TypeAlias = Retry | Override | Accept
 
 REOPENABLE: Final = frozenset(
     {ExecutionStatus.RUNNING, ExecutionStatus.PAUSED, ExecutionStatus.FAILED}
@@ -27,6 +27,9 @@ REOPENABLE: Final = frozenset(
 def apply_operator(draft: Draft, given: Sequence[Operator]) -> None:
     """Emit the events of these decisions, in their order; nothing for one that does not fit."""
     for one in given:
+        if draft.fold.ending is not None:
+            compensating.apply_operator(draft, one)
+            continue
         if draft.fold.status not in REOPENABLE:
             return
         match one:
@@ -79,6 +82,7 @@ def _override(draft: Draft, given: Override) -> None:
             by=given.by,
             reason=given.reason,
             deadline_at=deadline_of(draft, given.task) if again else None,
+            undo=draft.workflow.undo.get(given.task) if given.item is None else None,
         )
     )
     if given.item is None:

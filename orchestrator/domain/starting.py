@@ -57,7 +57,9 @@ def advance_map(draft: Draft, task: int) -> None:
         return
     state = draft.fold.maps[task]
     tolerate = draft.workflow.tasks[task].tolerate
-    if tolerate.gathers(state) and not draft.stopped(task):
+    # Stopped or not, a map can be undone only after it has completed.
+    may = not draft.stopped(task) or task in draft.workflow.undo
+    if tolerate.gathers(state) and may:
         draft.ready.add(task)
     elif not state.queued and (tolerate.exceeded(state) or state.cancelled or draft.stopped(task)):
         failure = item_failure(state) if tolerate.exceeded(state) else None

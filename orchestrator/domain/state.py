@@ -2,8 +2,9 @@
 
 Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
 order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
-`deadlines`, `failure`, `output` and times. Everything else in that document (`workflow`, `version`,
-`input`, `tags`, …) is written at submission and never changes: see `engine/aggregate.py`.
+`deadlines`, `failure`, `output`, times, and what compensation needs. Everything else in that
+document (`workflow`, `version`, `input`, `tags`, …) is written at submission and never changes: see
+`engine/aggregate.py`.
 """
 
 from __future__ import annotations
@@ -57,4 +58,15 @@ class ExecutionState:
     started_at: int | None = None
     ended_at: int | None = None
     deadline_at: int | None = None  # of the whole execution
+    hidden: int = 0  # how many of `tasks`, at their end, are compensations
+    undo: tuple[int, ...] = ()
+    """Compensations of the tasks that completed, by position, in order of completion."""
+    ending: ExecutionStatus | None = None
+    """How it ends (FAILED, CANCELLED) once it has compensated; None: it never began to."""
+    terminated: bool = False  # an operator ended it without waiting for anything
     seq: int = 0  # of the last `events` document
+
+    @property
+    def visible(self) -> bytes:
+        """The codes of the tasks that the definition names."""
+        return self.tasks[: len(self.tasks) - self.hidden]

@@ -57,6 +57,7 @@ class Code:
     CANCELLED: Final = ord("X")
     DEAD_LETTERED: Final = ord("D")
     DEAD_ACCEPTED: Final = ord("d")  # under `hold`: the execution goes on without it
+    HIDDEN: Final = ord("H")  # a compensation that nobody has called for
 
 
 STATUS_OF_CODE: Final[dict[int, TaskStatus]] = {
@@ -69,6 +70,7 @@ STATUS_OF_CODE: Final[dict[int, TaskStatus]] = {
     Code.CANCELLED: TaskStatus.CANCELLED,
     Code.DEAD_LETTERED: TaskStatus.DEAD_LETTERED,
     Code.DEAD_ACCEPTED: TaskStatus.DEAD_LETTERED,
+    Code.HIDDEN: TaskStatus.PENDING,
 }
 
 SETTLED_CODES: Final = frozenset(
@@ -79,6 +81,7 @@ SETTLED_CODES: Final = frozenset(
         Code.CANCELLED,
         Code.DEAD_LETTERED,
         Code.DEAD_ACCEPTED,
+        Code.HIDDEN,
     }
 )
 """Codes of a task that will not move again by itself."""

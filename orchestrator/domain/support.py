@@ -1,6 +1,6 @@
 """What may be written but cannot be run yet: one table, from which later versions delete lines.
 
-Refusing at publish is honest; accepting and ignoring a `compensate` would not be.
+Refusing at publish is honest; accepting and ignoring a signal would not be.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ CODE: Final = "NOT_YET_SUPPORTED"
 
 TYPES: Final = frozenset({"signal", "durable"})
 """Task types, anywhere."""
-FIELDS: Final = frozenset({"compensate"})
-"""Fields of a task or a `do`."""
+UNDO_TYPES: Final = frozenset({"activity", "http", "transform"})
+"""All that a `compensate` may be."""
 
 
 def unsupported(validated: Validated) -> list[ErrorDetail]:
@@ -35,14 +35,14 @@ def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
         yield from _task(task, path)
         if isinstance(do := task.get("do"), dict):
             yield from _task(do, f"{path}.do")
+        undo = task.get("compensate")
+        if isinstance(undo, dict) and (kind := undo.get("type")) not in UNDO_TYPES:
+            yield _detail(f"{path}.compensate.type", f"the task type {kind} in `compensate`")
 
 
 def _task(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
     if (kind := task.get("type")) in TYPES:
         yield _detail(f"{path}.type", f"the task type {kind}")
-    for field in FIELDS & task.keys():
-        if task[field] is not None:
-            yield _detail(f"{path}.{field}", f"`{field}`")
 
 
 def _detail(path: str, what: str) -> ErrorDetail:

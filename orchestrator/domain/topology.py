@@ -75,6 +75,8 @@ class ContainerSpec:
     filters: tuple[str, ...] = ()
     """Properties by which lists are filtered, most selective first; stores index each together with
     (createdAt, id), or the cost of a page grows with everything that does not match."""
+    orders: tuple[str, ...] = ()
+    """Properties that are asked for in order across all partitions; stores index each with id."""
 
 
 EXECUTIONS: Final = "executions"
@@ -88,7 +90,7 @@ CONTAINERS: Final[dict[str, ContainerSpec]] = {
     spec.name: spec
     for spec in (
         ContainerSpec(name=EXECUTIONS, partition=("tenantId", "executionId")),
-        ContainerSpec(name=CATALOG, partition=("tenantId",)),
+        ContainerSpec(name=CATALOG, partition=("tenantId",), orders=("dueAt",)),
         ContainerSpec(name=CONTROL, partition=("id",)),
         ContainerSpec(
             name=VISIBILITY,

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from orchestrator.domain.breakers import BREAKER, BreakerOperation, BreakerStatus
-from orchestrator.domain.status import STATUS_OF_CODE, ExecutionStatus, TaskStatus
+from orchestrator.domain.status import STATUS_OF_CODE, Code, ExecutionStatus, TaskStatus
 
 _E = ExecutionStatus
 _T = TaskStatus
@@ -36,6 +36,8 @@ class ExecutionOperation(StrEnum):
     CANCEL = "cancel"
     REOPEN = "reopen"  # an operator takes up what failed
     COPY = "copy"  # a replay begins with results of its origin
+    COMPENSATE = "compensate"  # instead of failing, or of being cancelled: undo what completed
+    COMPENSATE_AGAIN = "compensateAgain"  # an operator takes up a compensation that failed
 
 
 class TaskOperation(StrEnum):
@@ -52,6 +54,7 @@ class TaskOperation(StrEnum):
     RESET = "reset"  # judge again, after an operator took up what it depended on
     OVERRIDE = "override"  # an operator gives the output that it failed to give
     ACCEPT = "accept"  # an operator lets a holding execution go on without it
+    UNDO = "undo"  # dispatch a compensation; until then its task stands PENDING and counts nowhere
 
 
 class WorkerOperation(StrEnum):
@@ -82,6 +85,13 @@ EXECUTION: Final[Mapping[tuple[ExecutionOperation, ExecutionStatus], ExecutionSt
     (ExecutionOperation.CANCEL, _E.PAUSED): _E.CANCELLED,
     (ExecutionOperation.REOPEN, _E.FAILED): _E.RUNNING,
     (ExecutionOperation.COPY, _E.PENDING): _E.PENDING,
+    (ExecutionOperation.COMPENSATE, _E.RUNNING): _E.COMPENSATING,
+    (ExecutionOperation.COMPENSATE, _E.PAUSED): _E.COMPENSATING,
+    (ExecutionOperation.PROGRESS, _E.COMPENSATING): _E.COMPENSATING,
+    (ExecutionOperation.FAIL, _E.COMPENSATING): _E.FAILED,
+    (ExecutionOperation.CANCEL, _E.COMPENSATING): _E.CANCELLED,  # its end, or terminated
+    (ExecutionOperation.COMPENSATE_AGAIN, _E.FAILED): _E.COMPENSATING,
+    (ExecutionOperation.COMPENSATE_AGAIN, _E.CANCELLED): _E.COMPENSATING,
 }
 
 TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
@@ -105,6 +115,7 @@ TASK: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
     (TaskOperation.RESET, _T.SKIPPED): _T.PENDING,
     (TaskOperation.OVERRIDE, _T.DEAD_LETTERED): _T.COMPLETED,
     (TaskOperation.ACCEPT, _T.DEAD_LETTERED): _T.DEAD_LETTERED,
+    (TaskOperation.UNDO, _T.PENDING): _T.QUEUED,
 }
 
 ITEM: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
@@ -221,9 +232,14 @@ def check_worker(
 def codes_from(
     table: Mapping[tuple[TaskOperation, TaskStatus], TaskStatus], operation: TaskOperation
 ) -> frozenset[int]:
-    """The status codes from which `table` allows `operation`: `evolve` tests one byte per task."""
+    """The status codes from which `table` allows `operation`: `evolve` tests one byte per task. A
+    compensation that nobody has called for can be dispatched, and nothing else."""
+    if operation is TaskOperation.UNDO:
+        return frozenset({Code.HIDDEN})
     return frozenset(
-        code for code, status in STATUS_OF_CODE.items() if (operation, status) in table
+        code
+        for code, status in STATUS_OF_CODE.items()
+        if code != Code.HIDDEN and (operation, status) in table
     )
 
 

@@ -4,14 +4,14 @@
 it into these values. `decide` and the workers read only these. All are immutable and shared
 between executions of one version.
 
-Positions: a task is known by its index in `Workflow.tasks` (definition order); the packed status
-bytes of an execution are in the same order.
+Positions: a task is known by its index in `Workflow.tasks` (definition order, then compensations);
+the packed status bytes of an execution are in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +57,9 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"
     HOLD = "hold"
 
+
+UNDO_SUFFIX = "~undo"
+"""Behind a task's id: the id of its compensation. No id in a definition holds a `~`."""
 
 HANDLERS = frozenset({RunWhen.ALL_DONE, RunWhen.ANY_FAILED})
 """`runWhen` of tasks that still start while an execution is failing fast."""
@@ -112,6 +115,7 @@ class TaskSpec:
     max_concurrency: int = 0  # map: 0 means no limit but MAX_MAP_ITEMS
     tolerate: Tolerance = NONE  # map: how many items may fail
     do: TaskSpec | None = None  # map: what is run per item (`id` is the map's id, no needs)
+    undoes: int | None = None  # a compensation: position of the task that it undoes
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""
 
@@ -128,3 +132,10 @@ class Workflow:
     timeout_ms: int | None = None  # of the whole execution
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
+    undo: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Task -> its compensation: a task of its own, behind all that the definition names."""
+
+    @property
+    def visible(self) -> int:
+        """How many tasks the definition names."""
+        return len(self.tasks) - len(self.undo)

@@ -29,12 +29,16 @@ class WorkingState:
         "deadline_at",
         "deadlines",
         "ended_at",
+        "ending",
         "failure",
+        "hidden",
         "maps",
         "output",
         "seq",
         "started_at",
         "status",
+        "terminated",
+        "undo",
         "waits",
     )
 
@@ -50,6 +54,10 @@ class WorkingState:
         self.started_at: int | None = state.started_at
         self.ended_at: int | None = state.ended_at
         self.deadline_at: int | None = state.deadline_at
+        self.hidden: int = state.hidden
+        self.undo: list[int] = list(state.undo)
+        self.ending: ExecutionStatus | None = state.ending
+        self.terminated: bool = state.terminated
         self.seq: int = state.seq
 
     def freeze(self) -> ExecutionState:
@@ -66,6 +74,10 @@ class WorkingState:
             started_at=self.started_at,
             ended_at=self.ended_at,
             deadline_at=self.deadline_at,
+            hidden=self.hidden,
+            undo=tuple(self.undo),
+            ending=self.ending,
+            terminated=self.terminated,
             seq=self.seq,
         )
 

@@ -18,7 +18,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
-from orchestrator.domain.workflow import TaskSpec, TaskType
+from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
 from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue, publish
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
@@ -116,7 +116,10 @@ def _failed(type: str, message: str, *, retryable: bool = True) -> Outcome:
 
 
 def _field(claim: Claim, path: str) -> str:
-    where = f"$.tasks.{claim.doc['task']}"
+    task: str = claim.doc["task"]
+    where = f"$.tasks.{task}"
+    if claim.spec.undoes is not None:
+        where = f"$.tasks.{task.removesuffix(UNDO_SUFFIX)}.compensate"
     if claim.item is not None:
         where += ".do"
     name = _INPUT_FIELD.get(claim.spec.type, "input")

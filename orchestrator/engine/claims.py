@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.domain import kin
+from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
@@ -33,7 +34,7 @@ from orchestrator.domain.status import (
     TaskStatus,
 )
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskSpec, TaskType, Workflow
+from orchestrator.domain.workflow import TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
@@ -253,8 +254,9 @@ def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal 
     if code == wanted:
         return None
     # Dispatched by a commit that this replica has not seen yet; never final the other way round.
-    again_ms = STALE_READ_MS if code == Code.PENDING else None
-    return Refusal("notDispatched", again_ms=again_ms, over=code in SETTLED_CODES)
+    if code in (Code.PENDING, Code.HIDDEN):
+        return Refusal("notDispatched", again_ms=STALE_READ_MS)
+    return Refusal("notDispatched", over=code in SETTLED_CODES)
 
 
 def _left_open(doc: dict[str, Any], now: int) -> bool:
@@ -268,15 +270,6 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
 def cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
     """A task document after it was ended unrun."""
     return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
-
-
-def gives_back(workflow: Workflow, state: ExecutionState, position: int) -> bool:
-    """Whether the execution is failing fast and this task is no handler: then it is not begun."""
-    return (
-        state.failure is not None
-        and workflow.on_failure is OnFailure.FAIL_FAST
-        and workflow.tasks[position].run_when not in HANDLERS
-    )
 
 
 def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What operators do to a running execution: pause, resume, cancel.
+"""What operators do to a running execution: pause, resume, cancel, terminate.
 
 The calling process acts as an orchestrator: load, decide with the operator's input, commit under
 the ETag, send. So an answer says what is stored, and every race (pause while completing, resume
@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.errors import ConflictError, InvalidError
-from orchestrator.domain.inputs import Cancel, Input, Pause, Resume
+from orchestrator.domain.inputs import Cancel, Input, Pause, Resume, Terminate
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.engine import audit, competing, facts, inspect, relay
 from orchestrator.engine.aggregate import Aggregate
@@ -33,14 +34,26 @@ MAX_REASON_CHARS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing an operator can do. `done`: states in which it is so already; `refused`: those in
-    which it cannot be done any more; `check`: also look after work in flight."""
+    """One thing an operator can do. `done`: states in which it is so already, or `is_done` says
+    that it is; `refused`: those in which it cannot be done any more; `check`: also look after work
+    in flight."""
 
     name: str
     make: Callable[[str, str], Input]
     done: frozenset[ExecutionStatus]
     refused: frozenset[ExecutionStatus]
     check: bool = False
+    is_done: Callable[[ExecutionState], bool] = lambda state: False
+
+
+def _cancelling(state: ExecutionState) -> bool:
+    return state.ending is ExecutionStatus.CANCELLED
+
+
+def _compensated(state: ExecutionState) -> bool:
+    """Also if there was nothing to compensate."""
+    ended = state.status is ExecutionStatus.CANCELLED and not state.undo
+    return _cancelling(state) or ended
 
 
 PAUSE = Action(
@@ -60,6 +73,22 @@ CANCEL = Action(
     "cancel",
     lambda by, reason: Cancel(by=by, reason=reason),
     done=frozenset({ExecutionStatus.CANCELLED}),
+    refused=frozenset(
+        {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.COMPENSATING}
+    ),
+    is_done=_cancelling,
+)
+CANCEL_COMPENSATING = Action(
+    "cancel",
+    lambda by, reason: Cancel(by=by, reason=reason, compensate=True),
+    done=frozenset(),
+    refused=TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING},
+    is_done=_compensated,
+)
+TERMINATE = Action(
+    "terminate",
+    lambda by, reason: Terminate(by=by, reason=reason),
+    done=frozenset({ExecutionStatus.CANCELLED}),
     refused=frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED}),
 )
 
@@ -77,11 +106,11 @@ async def act(
     async def once(fresh: bool) -> None:
         aggregate = await inspect.aggregate(engine, tenant, execution)
         status = aggregate.state.status
-        if status in action.done:
+        if status in action.done or action.is_done(aggregate.state):
             return
         if status in action.refused:
             raise ConflictError(
-                f"the execution is {status.value}; there is nothing left to {action.name}",
+                _refusal(action, status),
                 code=f"CANNOT_{action.name.upper()}",
             )
         now = engine.clock.now()
@@ -95,6 +124,12 @@ async def act(
 
     await competing.operate(engine, (tenant, execution), once)
     return await inspect.execution(engine, tenant, execution)
+
+
+def _refusal(action: Action, status: ExecutionStatus) -> str:
+    if status is ExecutionStatus.COMPENSATING:
+        return "the execution is COMPENSATING; wait for its end, or terminate it"
+    return f"the execution is {status.value}; there is nothing left to {action.name}"
 
 
 async def _decide(

@@ -58,6 +58,8 @@ class Tunables:
     """ETag conflicts in a row before a message is handed back as a new one."""
     throttle_budget_ms: int = 30_000
     """How long one operation keeps trying while the store throttles or does not answer."""
+    scheduler_lease_ms: int = 30_000
+    """A scheduler that does not renew its leadership for this long may be replaced."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
     sweep_page: int = 200
     cache_executions: int = 2_000

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.domain.codec import iso
+from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import overdue as past_deadline
 from orchestrator.domain.effects import in_flight
 from orchestrator.domain.failure import Failure
@@ -19,7 +20,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, claims, documents, kinship, overdue
+from orchestrator.engine import claimcheck, documents, kinship, overdue
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
@@ -107,7 +108,7 @@ def has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:
     """Whether the document holds a result. Given back counts only while the execution fails: once
     an operator has taken it up again, what was given back is to be run."""
     if doc["status"] == TaskStatus.CANCELLED.value:
-        return claims.gives_back(aggregate.workflow, aggregate.state, task)
+        return gives_back(aggregate.workflow, aggregate.state, task)
     return doc["status"] in _OUTCOME
 
 
@@ -207,7 +208,7 @@ def pending_results(aggregate: Aggregate, messages: Sequence[Message]) -> list[M
         if (
             message.type is MessageType.TASK_FINISHED
             and position is not None
-            and aggregate.state.tasks[position] == Code.PENDING
+            and aggregate.state.tasks[position] in (Code.PENDING, Code.HIDDEN)
         ):
             late.append(message)
     return late

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from orchestrator.domain import codec
 from orchestrator.domain.errors import MalformedError, NotFoundError, UnavailableError
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, project, shapes
+from orchestrator.engine import claimcheck, compensation, documents, project, shapes
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.history import commits
@@ -88,6 +88,8 @@ async def execution(
         **shapes.summary(header, found.state),
         deadline_at=found.state.deadline_at,
         idempotency_key=header.get("key"),
+        schedule=header.get("schedule"),
+        scheduled_for=header.get("scheduledFor"),
         replay_of=header.get("replayOf"),
         replay_from=header.get("replayFrom"),
         parent_task=header.get("parentTask", {}).get("task"),
@@ -97,6 +99,8 @@ async def execution(
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
         holding=shapes.holding(found),
+        compensation=compensation.view(found),
+        terminated=found.state.terminated,
         input=await claimcheck.load(engine, found.input),
         output=await claimcheck.load(engine, found.state.output),
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)
@@ -193,18 +197,20 @@ def _summaries(engine: Engine, rows: list[Document]) -> list[ExecutionSummary]:
 async def tasks(
     engine: Engine, tenant: str, execution: str, *, limit: int, after: After
 ) -> tuple[list[TaskSummary], After]:
-    """A page of the tasks in definition order. Raises `NotFoundError`."""
+    """A page of the tasks in definition order, then of the compensations that were called for.
+    Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
     start = _position(after[0]) + 1 if after else 0
-    positions = range(start, min(start + limit, len(found.workflow.tasks)))
+    codes = found.state.tasks
+    shown = [at for at in range(start, len(codes)) if codes[at] != Code.HIDDEN]
+    positions = shown[:limit]
     ids = [documents.task_id(found.workflow.tasks[at].id) for at in positions]
     docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, ids)
     items = [
         TaskSummary(**shapes.task(found, at, docs[id].body if id in docs else None))
         for at, id in zip(positions, ids, strict=True)
     ]
-    more = positions.stop < len(found.workflow.tasks)
-    return items, (positions[-1], "") if more and positions else None
+    return items, (positions[-1], "") if len(shown) > limit else None
 
 
 def _position(value: str | int) -> int:
@@ -220,7 +226,7 @@ async def task(
     """One task, or one item of a map, with attempts and output. Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
     at = found.workflow.index.get(task)
-    if at is None:
+    if at is None or found.state.tasks[at] == Code.HIDDEN:
         raise NotFoundError(
             f"workflow {found.workflow.name!r} has no task {task!r}", code="TASK_NOT_FOUND"
         )

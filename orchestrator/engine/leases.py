@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import leasing
 from orchestrator.engine.claims import Claim
@@ -18,8 +18,6 @@ from orchestrator.engine.core import Engine
 from orchestrator.ports import NotFound, PreconditionFailed, StoreError
 
 log = logging.getLogger(__name__)
-
-_STOPPED = TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING}
 
 
 class LeaseKeeper:
@@ -113,7 +111,7 @@ class LeaseKeeper:
 
     async def _look_at_execution(self, claim: Claim) -> None:
         """The heartbeat is how a running task learns that its execution was stopped, or has settled
-        the task without it (a map at its deadline)."""
+        the task without it (a map at its deadline, a time limit before compensation)."""
         partition = claim.aggregate.partition
         try:
             found = await self._engine.store.read_many(EXECUTIONS, partition, [partition[1]])
@@ -121,7 +119,7 @@ class LeaseKeeper:
             return
         doc = found.get(partition[1])
         settled = doc is not None and ord(doc.body["state"]["tasks"][claim.position])
-        if doc is None or settled in SETTLED_CODES or doc.body["status"] in _STOPPED:
+        if doc is None or settled in SETTLED_CODES or doc.body["status"] in TERMINAL_EXECUTION:
             _stop(claim, lost=False)
 
 

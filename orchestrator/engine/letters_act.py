@@ -18,12 +18,12 @@ from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import ConflictError, InvalidError
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import OnFailure
 from orchestrator.engine import (
     audit,
+    compensation,
     competing,
     documents,
     event_letters,
@@ -171,12 +171,7 @@ async def _change(
     engine: Engine, aggregate: Aggregate, found: Sequence[Document], wish: Wish, now: int
 ) -> list[Document]:
     """The actions that change the execution."""
-    if aggregate.state.status not in REOPENABLE:
-        raise ConflictError(
-            f"the execution is {aggregate.state.status.value}; a dead letter of it can only be "
-            "discarded",
-            code="EXECUTION_ENDED",
-        )
+    compensation.check_letters(aggregate, [letter.body["task"] for letter in found])
     ids = {letter.id: letters_wish.task_id(letter.body) for letter in found}
     maps = {documents.task_id(one.body["task"]) for one in found if "item" in one.body}
     docs = await patiently(

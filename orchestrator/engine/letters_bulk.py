@@ -14,7 +14,15 @@ from orchestrator.domain.errors import ConflictError, NotFoundError, WeftError
 from orchestrator.domain.inputs import Retry
 from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.engine import audit, competing, inspect, letters_act, letters_list, relay
+from orchestrator.engine import (
+    audit,
+    compensation,
+    competing,
+    inspect,
+    letters_act,
+    letters_list,
+    relay,
+)
 from orchestrator.engine.commit import Outdated, commit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import LetterStatus
@@ -125,7 +133,10 @@ async def retry_execution(
 
     Raises `NotFoundError`, `ConflictError`, `InvalidError`, `UnavailableError`."""
     letters_act.check_reason(reason)
-    status = (await inspect.aggregate(engine, tenant, execution)).state.status
+    found = await inspect.aggregate(engine, tenant, execution)
+    status = found.state.status
+    if found.state.ending is not None:
+        raise compensation.already(found)
     if status not in REOPENABLE:
         raise ConflictError(
             f"the execution is {status.value}; only a failed one can be retried, see replay",
@@ -145,6 +156,8 @@ async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: 
         aggregate = await inspect.aggregate(engine, tenant, execution)
         if aggregate.state.status is not ExecutionStatus.FAILED:
             return
+        if aggregate.state.ending is not None:
+            raise compensation.already(aggregate)
         now = engine.clock.now()
         again = Retry(by=by, reason=reason, cancelled=True)
         decision = await decide_with_facts(engine, aggregate, [again], now)

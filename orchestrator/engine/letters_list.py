@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.domain.errors import NotFoundError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.workflow import UNDO_SUFFIX
 from orchestrator.engine import claimcheck, shapes
 from orchestrator.engine.core import Engine
 from orchestrator.engine.event_letters import KIND
@@ -49,7 +50,10 @@ def stored_id(id: str) -> tuple[str, str]:
     execution, _, own = id.partition(SEPARATOR)
     if not execution or not own or ":" in own:
         raise _unknown(id)
-    return execution, PREFIX + own.replace(SEPARATOR, ":")
+    task, *rest = own.split(SEPARATOR)
+    if len(rest) > 1 and SEPARATOR + rest[0] == UNDO_SUFFIX:  # no item is called like that
+        task, rest = task + UNDO_SUFFIX, rest[1:]
+    return execution, PREFIX + ":".join([task, *rest])
 
 
 def _unknown(id: str) -> NotFoundError:

@@ -3,6 +3,8 @@
 The origin stays as it was. From a task on, every result that does not lie behind that task is
 copied: its document into the new partition, before the submission's batch, and the fact itself as
 the second event of the new history (`TasksCopied`), so that the history still folds to the state.
+What the origin has undone is not copied; what is copied belongs to the origin, and a failure of the
+replay does not undo it.
 Copies of a submission that then fails lie in a partition that nobody names; with an idempotency
 key the next call finds and overwrites them.
 """
@@ -68,7 +70,7 @@ async def replay(
             )
         number = int(head.body["latest"])
     workflow = await catalog.compiled(engine, tenant, name, number)
-    if start_at is not None and start_at not in workflow.index:
+    if start_at is not None and workflow.index.get(start_at, workflow.visible) >= workflow.visible:
         raise NotFoundError(
             f"version {number} of workflow {name!r} has no task {start_at!r}",
             code="TASK_NOT_FOUND",
@@ -94,7 +96,7 @@ async def replay(
     pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
     if pinned:
         header["pins"] = pinned
-    if not await submit.store(engine, partition, header, len(workflow.tasks), kept):
+    if not await submit.store(engine, partition, header, workflow, kept):
         known = await submit.repeat(engine, tenant, id, digest, key or "")
         if known is None:
             raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")
@@ -131,9 +133,11 @@ async def _audit(
 def _kept(origin: Aggregate, workflow: Workflow, start_at: int) -> tuple[int, ...]:
     """Positions (in `workflow`) whose results are copied: COMPLETED in the origin and not behind
     `start_at`, nor behind what the origin's version does not have like this: a new task, one of
-    another type, one that needs something more."""
-    old = origin.workflow
-    behind = {start_at, *(at for at in range(len(workflow.tasks)) if _is_new(old, workflow, at))}
+    another type, one that needs something more. Nor behind what was undone: it has to be done
+    again."""
+    old, visible = origin.workflow, range(workflow.visible)
+    behind = {start_at, *(at for at in visible if _is_new(old, workflow, at))}
+    behind |= {workflow.index[id] for id in _undone(origin) if id in workflow.index}
     stack = list(behind)
     while stack:
         for task in workflow.successors[stack.pop()]:
@@ -142,9 +146,20 @@ def _kept(origin: Aggregate, workflow: Workflow, start_at: int) -> tuple[int, ..
                 stack.append(task)
     return tuple(
         at
-        for at, task in enumerate(workflow.tasks)
-        if at not in behind and origin.state.tasks[old.index[task.id]] == Code.COMPLETED
+        for at in visible
+        if at not in behind
+        and origin.state.tasks[old.index[workflow.tasks[at].id]] == Code.COMPLETED
     )
+
+
+def _undone(origin: Aggregate) -> list[str]:
+    """Ids of the tasks whose compensation was called for, whatever became of it."""
+    codes, workflow = origin.state.tasks, origin.workflow
+    return [
+        workflow.tasks[task].id
+        for task, undo in workflow.undo.items()
+        if codes[undo] != Code.HIDDEN
+    ]
 
 
 def _is_new(old: Workflow, workflow: Workflow, at: int) -> bool:

@@ -44,10 +44,10 @@ def summary(header: dict[str, Any], state: ExecutionState) -> dict[str, Any]:
 
 
 def progress(state: ExecutionState) -> Progress:
-    """Number of tasks by state."""
-    count = state.tasks.count
+    """Number of tasks by state. Compensations are no part of it."""
+    count = state.visible.count
     return Progress(
-        total=len(state.tasks),
+        total=len(state.visible),
         pending=count(Code.PENDING),
         queued=count(Code.QUEUED),
         waiting=count(Code.WAITING),
@@ -60,7 +60,7 @@ def progress(state: ExecutionState) -> Progress:
 
 def holding(found: Aggregate) -> list[str]:
     """Ids of the tasks for which the execution waits for an operator."""
-    over = found.state.status in TERMINAL_EXECUTION
+    over = found.state.status in TERMINAL_EXECUTION or found.state.ending is not None
     if found.workflow.on_failure is not OnFailure.HOLD or over:
         return []
     codes = enumerate(found.state.tasks)
@@ -102,6 +102,7 @@ def task(
         "reason": SKIP_REASON.get(code),
         "needs": [found.workflow.tasks[need].id for need in spec.needs],
         "run_when": spec.run_when.value,
+        "compensates": None if spec.undoes is None else found.workflow.tasks[spec.undoes].id,
         "due_at": state.waits.get(at) if item is None else None,
         "deadline_at": state.deadlines.get(at) if item is None else None,
     }

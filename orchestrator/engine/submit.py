@@ -16,7 +16,6 @@ from orchestrator.domain import tags as tag_rules
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import (
     ConflictError,
-    ErrorDetail,
     InvalidError,
     NotFoundError,
     TooLargeError,
@@ -25,7 +24,6 @@ from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
@@ -118,7 +116,7 @@ async def start(
     if pinned := await pins.resolve(engine, tenant, runnable):
         header["pins"] = pinned
     header |= {} if link is None else link.header
-    created = await store(engine, partition, header, len(runnable.tasks))
+    created = await store(engine, partition, header, runnable)
     if not created:
         same = digest if link is None else None
         known = await repeat(engine, tenant, execution, same, key or "")
@@ -145,14 +143,16 @@ async def store(
     engine: Engine,
     partition: tuple[str, str],
     header: dict[str, Any],
-    tasks: int,
+    workflow: Workflow,
     copied: tuple[int, ...] = (),
 ) -> bool:
     """The submission's batch, then the fast path. False if the execution exists already. `copied`:
     tasks whose results are there already (`replay`)."""
     now = engine.clock.now()
     commit = engine.ids.new()
-    happened: list[Event] = [ExecutionAccepted(at=now, tasks=tasks)]
+    happened: list[Event] = [
+        ExecutionAccepted(at=now, tasks=workflow.visible, hidden=len(workflow.undo))
+    ]
     if copied:
         happened.append(TasksCopied(at=now, tasks=copied))
     state = fold(None, happened)
@@ -237,23 +237,7 @@ async def repeat(
 
 def check_tags(labels: dict[str, str]) -> None:
     """Raises `InvalidError` with every tag that could not be stored, or not be asked for."""
-    faults = [
-        ErrorDetail(
-            child_path("$.tags", name),
-            f"at most {tag_rules.MAX_VALUE_CHARS} characters",
-            "TAG_TOO_LONG",
-        )
-        for name, value in labels.items()
-        if len(value) > tag_rules.MAX_VALUE_CHARS
-    ]
-    faults += [
-        ErrorDetail(child_path("$.tags", name), tag_rules.NAME_RULE, "TAG_NAME")
-        for name in labels
-        if not tag_rules.is_name(name)
-    ]
-    if len(labels) > tag_rules.MAX_TAGS:
-        faults.append(ErrorDetail("$.tags", f"at most {tag_rules.MAX_TAGS} tags", "TOO_MANY_TAGS"))
-    if faults:
+    if faults := tag_rules.problems(labels):
         raise InvalidError("the tags are not valid", details=faults)
 
 

@@ -5,7 +5,7 @@ Defined beside the read side, so that handlers, OpenAPI and the command line sha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
@@ -79,6 +79,20 @@ class ExecutionSummary(View):
     progress: Progress
 
 
+class CompensationView(View):
+    """How far the undoing of what had completed is."""
+
+    status: Literal["running", "complete", "incomplete", "notRun"]
+    """`incomplete`: it ended with some that failed or were left. `notRun`: it was cancelled without
+    undoing anything."""
+    tasks: int  # how many completed tasks have a compensation
+    done: int
+    failed: list[str] = Field(default_factory=list)
+    """Compensations that failed for good; each is a dead letter, too."""
+    left: list[str] = Field(default_factory=list)
+    """Those to come; after the end, those that were never run to their end."""
+
+
 class EventOrigin(View):
     """The event that started an execution; long ids and sources are cut."""
 
@@ -93,6 +107,9 @@ class ExecutionView(ExecutionSummary):
 
     deadline_at: Instant | None = None
     idempotency_key: str | None = None
+    schedule: str | None = None
+    """The schedule that started it, and the tick for which it did (none: by hand)."""
+    scheduled_for: Instant | None = None
     replay_of: str | None = None
     """The execution that this one repeats."""
     replay_from: str | None = None
@@ -109,6 +126,9 @@ class ExecutionView(ExecutionSummary):
     seq: int
     holding: list[str] = Field(default_factory=list)
     """Tasks whose failure an operator must decide about before it goes on (`onFailure: hold`)."""
+    compensation: CompensationView | None = None
+    terminated: bool = False
+    """An operator ended it without waiting for anything."""
     input: Any = None
     output: Any = None
     error: FailureView | None = None
@@ -165,6 +185,7 @@ class TaskSummary(View):
     reason: str | None = None  # SKIPPED: condition | upstream
     needs: list[str] = Field(default_factory=list)
     run_when: str
+    compensates: str | None = None  # the task that this one undoes
     attempt: int = 0
     started_at: Instant | None = None
     ended_at: Instant | None = None

@@ -1,4 +1,4 @@
-"""What operators do to an execution over HTTP: pause, resume, cancel, replay."""
+"""What operators do to an execution over HTTP: pause, resume, cancel, terminate, replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.engine import control, replay
-from orchestrator.engine.control import CANCEL, MAX_REASON_CHARS, PAUSE, RESUME, Action
+from orchestrator.engine.control import (
+    CANCEL,
+    CANCEL_COMPENSATING,
+    MAX_REASON_CHARS,
+    PAUSE,
+    RESUME,
+    TERMINATE,
+    Action,
+)
 from orchestrator.engine.views import ExecutionView, StartResult
 from orchestrator.functions import requests
 from orchestrator.functions.http_executions import KEY, LOCATION
@@ -37,14 +45,17 @@ _ERRORS: Final = (404, 409, 413, 415, 422)
 
 
 async def _act(call: Call, action: Action) -> Answer:
-    body = await requests.model(call.req, ControlRequest)
+    return await _do(call, action, (await requests.model(call.req, ControlRequest)).reason)
+
+
+async def _do(call: Call, action: Action, reason: str) -> Answer:
     view = await control.act(
         await call.engine(),
         call.tenant,
         call.path["id"],
         action,
         by=call.principal.subject,
-        reason=body.reason,
+        reason=reason,
     )
     return Answer(body=view)
 
@@ -77,18 +88,49 @@ async def resume_execution(call: Call) -> Answer:
     return await _act(call, RESUME)
 
 
+class CancelRequest(ControlRequest):
+    """Why, and whether to undo what has completed. Everything may be left out."""
+
+    compensate: bool = Field(
+        False, description="First let what runs end, then undo what has completed, last first"
+    )
+
+
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/cancel",
     summary="Cancel an execution",
-    body=_BODY,
-    replies={200: Reply(description="It has ended", model=ExecutionView)},
+    body=Body(
+        media=JSON_TYPES,
+        schema=CancelRequest,
+        required=False,
+        example={"reason": "customer withdrew", "compensate": True},
+    ),
+    replies={200: Reply(description="It has ended, or is COMPENSATING", model=ExecutionView)},
     errors=_ERRORS,
 )
 async def cancel_execution(call: Call) -> Answer:
     """Ends it at once. Running activities are told by their heartbeat; what they still return does
-    not count. Cancelling twice is the same as once; a completed or failed one is refused (409)."""
-    return await _act(call, CANCEL)
+    not count. With `compensate`, what runs ends and counts, then what has completed is undone, and
+    only then it is CANCELLED. Cancelling twice is the same as once; a completed, failed or
+    compensating one is refused (409)."""
+    body = await requests.model(call.req, CancelRequest)
+    return await _do(call, CANCEL_COMPENSATING if body.compensate else CANCEL, body.reason)
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/terminate",
+    summary="Terminate an execution",
+    body=_BODY,
+    replies={200: Reply(description="It has ended", model=ExecutionView)},
+    errors=_ERRORS,
+)
+async def terminate_execution(call: Call) -> Answer:
+    """Ends it at once as CANCELLED, whatever it is doing, also undoing what it had completed;
+    `compensation` in the answer says what was left. Terminating twice is the same as once; a
+    completed or failed one is refused (409)."""
+    return await _act(call, TERMINATE)
 
 
 class ReplayRequest(BaseModel):

@@ -164,6 +164,13 @@ LETTER: Final = Param(
     schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
     read=identifier,
 )
+SCHEDULE: Final = Param(
+    name="schedule",
+    description="Name of the schedule",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+    example="nightly-report",
+)
 DEPENDENCY: Final = Param(
     name="dependency",
     description="Host (and port, if it is not the scheme's own), or an activity's `dependency`",
@@ -179,7 +186,8 @@ TRIGGER: Final = Param(
     example="big-orders",
 )
 PATH: Final[dict[str, Param]] = {
-    param.name: param for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, DEPENDENCY, TRIGGER)
+    param.name: param
+    for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, SCHEDULE, DEPENDENCY, TRIGGER)
 }
 
 LIMIT: Final = Param(

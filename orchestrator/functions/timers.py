@@ -1,6 +1,7 @@
-"""Timer triggers: the sweeper, which mends whatever a crash or a lost message left behind.
+"""Timer triggers: the sweeper, which mends whatever a crash or a lost message left behind, and the
+scheduler, which starts what schedules say.
 
-Timers come late, twice or not at all, so nothing here counts ticks: a sweep looks at what is due.
+Timers come late, twice or not at all, so nothing here counts calls: both look at what is due.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from typing import Final
 
 import azure.functions as func
 
-from orchestrator.engine import sweep
+from orchestrator.engine import schedule, sweep
 from orchestrator.functions.provider import EngineProvider
 
 SWEEP_SCHEDULE: Final = "*/15 * * * * *"
 """Every 15 seconds: a quarter of the bound on the oldest unsent outbox (60 s)."""
+SCHEDULER_SCHEDULE: Final = "*/5 * * * * *"
+"""Every 5 seconds: how late a tick is started at most, if the timer comes in time."""
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The function `sweeper`, bound to `provider`'s engine."""
+    """The functions `sweeper` and `scheduler`, bound to `provider`'s engine."""
     bp = func.Blueprint()
 
     # use_monitor False: the schedule's state in storage would only serve to make up a missed sweep,
@@ -32,5 +35,16 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def sweeper(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await sweep.sweep(engine)
+
+    @bp.function_name("scheduler")
+    @bp.timer_trigger(
+        arg_name="timer",
+        schedule=SCHEDULER_SCHEDULE,
+        run_on_startup=False,
+        use_monitor=False,
+    )
+    async def scheduler(timer: func.TimerRequest) -> None:
+        engine = await provider.get()
+        await schedule.run_due(engine)
 
     return bp

@@ -24,6 +24,7 @@ from orchestrator.local import (
     cli_events,
     cli_input,
     cli_rebuild,
+    cli_schedules,
     cli_triggers,
     cli_watch,
 )
@@ -287,6 +288,7 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 cli_control.register(app)
 cli_deadletters.register(app)
+cli_schedules.register(app)
 cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)

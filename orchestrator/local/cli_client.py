@@ -10,7 +10,7 @@ import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx
@@ -45,7 +45,7 @@ class Client:
             trust_env=not _is_loopback(base.host),
         )
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -79,10 +79,10 @@ class Client:
         same call again gives the same execution."""
         headers = [(b"Content-Type", b"application/json")]
         if key is not None:
-            headers.append((b"Idempotency-Key", _header(key)))
+            headers.append((b"Idempotency-Key", header(key)))
         return self._call(
             "POST",
-            f"/v1/workflows/{_segment(workflow, 'workflow name')}/start",
+            f"/v1/workflows/{segment(workflow, 'workflow name')}/start",
             content=json.dumps(request, allow_nan=False).encode(),
             headers=headers,
         )
@@ -93,7 +93,7 @@ class Client:
         """One execution; with `wait_ms`, the server answers at its end or after that time."""
         return self._call(
             "GET",
-            f"/v1/executions/{_segment(id, 'execution id')}",
+            f"/v1/executions/{segment(id, 'execution id')}",
             params={"wait": f"{wait_ms}ms"} if wait_ms else {},
             timeout=httpx.Timeout(ANSWER_SECONDS + wait_ms / 1000, connect=CONNECT_SECONDS),
         )
@@ -104,28 +104,28 @@ class Client:
 
     def tasks(self, id: str, *, limit: int | None = None) -> dict[str, Any]:
         """All tasks of an execution (or the first `limit`), in definition order, as one page."""
-        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/tasks", {}, limit)
+        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/tasks", {}, limit)
 
     def history(self, id: str) -> dict[str, Any]:
         """All events of an execution, oldest first, as one page."""
-        return self._collect(f"/v1/executions/{_segment(id, 'execution id')}/history", {}, None)
+        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/history", {}, None)
 
     def verify(self, id: str) -> dict[str, Any]:
         """Whether the history folds to the stored state (a `VerifyReport`)."""
-        return self._call("GET", f"/v1/executions/{_segment(id, 'execution id')}/verify")
+        return self._call("GET", f"/v1/executions/{segment(id, 'execution id')}/verify")
 
-    def act(self, id: str, verb: str, *, reason: str = "") -> dict[str, Any]:
-        """Pause, resume or cancel an execution; the execution after it."""
-        body = {"reason": reason} if reason else {}
-        path = f"/v1/executions/{_segment(id, 'execution id')}/{verb}"
+    def act(self, id: str, verb: str, *, reason: str = "", **more: Any) -> dict[str, Any]:
+        """Pause, resume, cancel or terminate an execution; the execution after it."""
+        body = {"reason": reason, **more} if reason else more
+        path = f"/v1/executions/{segment(id, 'execution id')}/{verb}"
         return self._call("POST", path, json=body)
 
     def replay(
         self, id: str, request: Mapping[str, Any], *, key: str | None = None
     ) -> dict[str, Any]:
         """Run an ended execution again, as a new one."""
-        headers = {} if key is None else {b"Idempotency-Key": _header(key)}
-        path = f"/v1/executions/{_segment(id, 'execution id')}/replay"
+        headers = {} if key is None else {b"Idempotency-Key": header(key)}
+        path = f"/v1/executions/{segment(id, 'execution id')}/replay"
         return self._call("POST", path, json=dict(request), headers=headers)
 
     # --- dead letters -----------------------------------------------------------------------------
@@ -136,11 +136,11 @@ class Client:
 
     def dead_letter(self, id: str) -> dict[str, Any]:
         """One dead letter."""
-        return self._call("GET", f"/v1/deadletters/{_segment(id, 'dead letter id')}")
+        return self._call("GET", f"/v1/deadletters/{segment(id, 'dead letter id')}")
 
     def resolve(self, id: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Retry, skip, fail or discard a dead letter; the letter after it."""
-        path = f"/v1/deadletters/{_segment(id, 'dead letter id')}/{verb}"
+        path = f"/v1/deadletters/{segment(id, 'dead letter id')}/{verb}"
         return self._call("POST", path, json=dict(body), timeout=SLOW)
 
     def resolve_many(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,11 +155,11 @@ class Client:
 
     def breaker(self, dependency: str) -> dict[str, Any]:
         """One of them."""
-        return self._call("GET", f"/v1/breakers/{_segment(dependency, 'dependency')}")
+        return self._call("GET", f"/v1/breakers/{segment(dependency, 'dependency')}")
 
     def set_breaker(self, dependency: str, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Open or close one; the breaker after it."""
-        path = f"/v1/breakers/{_segment(dependency, 'dependency')}/{verb}"
+        path = f"/v1/breakers/{segment(dependency, 'dependency')}/{verb}"
         return self._call("POST", path, json=dict(body))
 
     # --- events -----------------------------------------------------------------------------------
@@ -291,10 +291,10 @@ class Client:
 
 
 def _trigger(name: str) -> str:
-    return f"/v1/triggers/{_segment(name, 'trigger name')}"
+    return f"/v1/triggers/{segment(name, 'trigger name')}"
 
 
-def _segment(value: str, what: str) -> str:
+def segment(value: str, what: str) -> str:
     """`value` as one part of a path. Dots alone would climb it."""
     if not value or set(value) == {"."}:
         raise usage(f"{value!r} is not a valid {what}.")
@@ -304,7 +304,7 @@ def _segment(value: str, what: str) -> str:
         raise usage(f"{value!r} is not a valid {what}: it is not valid UTF-8.") from error
 
 
-def _header(value: str) -> bytes:
+def header(value: str) -> bytes:
     """`value` as a header, in UTF-8. A line break would end the header and begin another."""
     if not value.strip() or any(char < " " or char == "\x7f" for char in value):
         raise usage("--key must not be empty or hold control characters.")

@@ -1,4 +1,4 @@
-"""Commands of operators: pause, resume, cancel, retry, replay."""
+"""Commands of operators: pause, resume, cancel, terminate, retry, replay."""
 
 from __future__ import annotations
 
@@ -27,9 +27,24 @@ def resume(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson 
     return _act("resume", id, reason, url, as_json=as_json)
 
 
-def cancel(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
-    """End an execution now. What still runs does not count any more."""
-    return _act("cancel", id, reason, url, as_json=as_json)
+def cancel(
+    id: Id,
+    compensate: Annotated[
+        bool,
+        typer.Option("--compensate", help="Let what runs end, then undo what had completed."),
+    ] = False,
+    reason: Reason = "",
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """End an execution: now, and what still runs does not count any more; or undo it."""
+    more = {"compensate": True} if compensate else {}
+    return _act("cancel", id, reason, url, as_json=as_json, **more)
+
+
+def terminate(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
+    """End an execution now, whatever it is doing, also undoing what it had completed."""
+    return _act("terminate", id, reason, url, as_json=as_json)
 
 
 def retry(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
@@ -67,13 +82,13 @@ def replay(
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (pause, resume, cancel, retry, replay):
+    for command in (pause, resume, cancel, terminate, retry, replay):
         app.command()(command)
 
 
-def _act(verb: str, id: str, reason: str, url: str, *, as_json: bool) -> int:
+def _act(verb: str, id: str, reason: str, url: str, *, as_json: bool, **more: bool) -> int:
     with Client(url) as client:
-        view = client.act(id, verb, reason=reason)
+        view = client.act(id, verb, reason=reason, **more)
     if as_json:
         print_json(view)
     else:

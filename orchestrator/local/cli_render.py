@@ -132,7 +132,10 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     grid.add_row("workflow", f"{execution['workflow']} version {execution['version']}")
     if execution.get("parent"):
         grid.add_row("child of", Text(printable(_parent_text(execution))))
-    grid.add_row("status", status_text(execution["status"]))
+    status = status_text(execution["status"])
+    grid.add_row(
+        "status", status.append(" (terminated)") if execution.get("terminated") else status
+    )
     grid.add_row("created", f"{clock(execution['createdAt'])} UTC")
     took = duration(execution.get("startedAt"), execution.get("endedAt"))
     if took:
@@ -143,6 +146,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
         tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
         grid.add_row("tags", printable(tags))
     grid.add_row("tasks", progress_text(execution["progress"]))
+    if execution.get("compensation"):
+        grid.add_row("undone", printable(compensation_text(execution["compensation"])))
     for name in ("input", "output"):
         if execution.get(name) is not None:
             grid.add_row(name, value_text(execution[name], full=full))
@@ -175,6 +180,17 @@ def progress_text(progress: Mapping[str, Any]) -> str:
     parts = [f"{progress[key]} {name}" for key, name in names.items() if progress.get(key)]
     total = progress.get("total", 0)
     return f"{total} task{'' if total == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def compensation_text(compensation: Mapping[str, Any]) -> str:
+    """`1/3 (running), failed: charge~undo, to come: reserve~undo`."""
+    text = f"{compensation['done']}/{compensation['tasks']} ({compensation['status']})"
+    if compensation.get("failed"):
+        text += f", failed: {', '.join(compensation['failed'])}"
+    if compensation.get("left"):
+        running = compensation["status"] == "running"
+        text += f", {'to come' if running else 'left'}: {', '.join(compensation['left'])}"
+    return text
 
 
 def task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any], list[str]]]:

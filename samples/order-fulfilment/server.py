@@ -2,7 +2,7 @@
 
 Behaves as real ones do when it matters: the first two attempts of each charge fail with 503, a
 charge over the limit is refused for good (402), and a repeated Idempotency-Key gives the first
-answer again instead of a second charge.
+answer again instead of a second charge. The carrier refuses orders for NOWHERE (422).
 
     python samples/order-fulfilment/server.py --port 7080
 """
@@ -46,12 +46,24 @@ class Shop:
         """GET /charges"""
         return web.json_response(list(self.charges.values()))
 
+    async def refund(self, request: web.Request) -> web.Response:
+        """DELETE /charges/{id}"""
+        wanted = request.match_info["id"]
+        for charge in self.charges.values():
+            if charge["id"] == wanted:
+                charge["refunded"] = True
+                return web.json_response(charge)
+        return _error(404, f"no charge {wanted}")
+
     async def ship(self, request: web.Request) -> web.Response:
         """POST /shipments"""
         key = request.headers.get("Idempotency-Key", "")
+        parcels = await request.json()
+        if "NOWHERE" in parcels["title"]:
+            return _error(422, "there is no such address")
         if key not in self.shipments:
             tracking = f"TRK-{len(self.shipments) + 1:06d}"
-            self.shipments[key] = {"tracking": tracking, **await request.json()}
+            self.shipments[key] = {"tracking": tracking, **parcels}
         return web.json_response(self.shipments[key], status=201)
 
 
@@ -63,6 +75,7 @@ def application() -> web.Application:
         [
             web.post("/charges", shop.charge),
             web.get("/charges", shop.list_charges),
+            web.delete("/charges/{id}", shop.refund),
             web.post("/shipments", shop.ship),
         ]
     )

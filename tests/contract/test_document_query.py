@@ -189,3 +189,28 @@ async def test_properties_are_named_by_their_whole_name(
     )
     where = (Where(field, "=", value), Where(field, ">=", value))
     assert await ids(store, Query(where=where)) == ["flat"]
+
+
+async def test_what_is_due_is_found_across_tenants_in_order(store: DocumentStore) -> None:
+    """The scheduler's query: by pages, a schedule that is not due or paused left out."""
+    for n in range(30):
+        tenant = f"t{n % 3}"
+        body = {"id": f"s{n:02}", "tenantId": tenant, "type": "schedule", "dueAt": 100 - n}
+        await store.create(CATALOG, (tenant,), body)
+    await store.create(CATALOG, ("t0",), {"id": "p", "tenantId": "t0", "type": "schedule"})
+    await store.create(CATALOG, ("t0",), {"id": "w", "tenantId": "t0", "type": "x", "dueAt": 1})
+    seen: list[str] = []
+    after = None
+    while True:
+        query = Query(
+            where=(Where("type", "=", "schedule"), Where("dueAt", "<=", 95)),
+            order_by="dueAt",
+            after=after,
+            limit=7,
+        )
+        page = await store.query(CATALOG, query)
+        seen += [found.id for found in page]
+        if len(page) < 7:
+            break
+        after = (page[-1].body["dueAt"], page[-1].id)
+    assert seen == [f"s{n:02}" for n in range(29, 4, -1)]

@@ -14,7 +14,7 @@ from orchestrator.adapters.document_rules import container_spec
 from orchestrator.adapters.local.sqlite_query import compile_query
 from orchestrator.adapters.local.sqlite_schema import statements
 from orchestrator.adapters.local.sqlite_store import PURGE_EVERY_MS, SqliteStore
-from orchestrator.domain.topology import EXECUTIONS, VISIBILITY, ContainerSpec
+from orchestrator.domain.topology import CATALOG, EXECUTIONS, VISIBILITY, ContainerSpec
 from orchestrator.ports import BadCursor, Create, NotFound, Query, Unavailable, Where
 
 E1 = (TENANT, "e1")
@@ -91,6 +91,19 @@ async def test_hot_queries_search_an_index_and_sort_nothing(
     assert "SCAN" not in found
     assert "B-TREE" not in found
     await store.query(EXECUTIONS, query)
+
+
+@pytest.mark.parametrize("after", [None, (3, "s")])
+async def test_what_is_due_across_tenants_is_asked_of_its_index(
+    store: SqliteStore, path: Path, after: tuple[int, str] | None
+) -> None:
+    where = (Where("type", "=", "schedule"), Where("dueAt", "<=", 9))
+    query = Query(where=where, order_by="dueAt", after=after)
+    found = plan(path, *compile_query(container_spec(CATALOG), query, 0))
+    assert "SEARCH docs_catalog USING INDEX docs_catalog_in_dueAt (" in found
+    assert "SCAN" not in found
+    assert "B-TREE" not in found
+    await store.query(CATALOG, query)
 
 
 LISTED = (Where("type", "=", "execution"), Where("tenantId", "=", "t"))

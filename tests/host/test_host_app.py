@@ -14,7 +14,7 @@ from azure.functions.servicebus import ServiceBusMessage
 from azure.functions.timer import TimerRequest
 
 from orchestrator.domain import topology
-from orchestrator.engine import execute, orchestrate, project, relay, sweep
+from orchestrator.engine import execute, orchestrate, project, relay, schedule, sweep
 from orchestrator.engine.incoming import Incoming
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -47,6 +47,7 @@ HTTP_FUNCTIONS = {
     "pause_execution": "POST v1/executions/{id}/pause",
     "resume_execution": "POST v1/executions/{id}/resume",
     "cancel_execution": "POST v1/executions/{id}/cancel",
+    "terminate_execution": "POST v1/executions/{id}/terminate",
     "replay_execution": "POST v1/executions/{id}/replay",
     "retry_execution": "POST v1/executions/{id}/retry",
     "list_deadletters": "GET v1/deadletters",
@@ -56,6 +57,15 @@ HTTP_FUNCTIONS = {
     "fail_deadletter": "POST v1/deadletters/{letterId}/fail",
     "discard_deadletter": "POST v1/deadletters/{letterId}/discard",
     "bulk_deadletters": "POST v1/deadletters/bulk",
+    "create_schedule": "POST v1/schedules",
+    "list_schedules": "GET v1/schedules",
+    "get_schedule": "GET v1/schedules/{schedule}",
+    "update_schedule": "PUT v1/schedules/{schedule}",
+    "delete_schedule": "DELETE v1/schedules/{schedule}",
+    "pause_schedule": "POST v1/schedules/{schedule}/pause",
+    "resume_schedule": "POST v1/schedules/{schedule}/resume",
+    "run_schedule": "POST v1/schedules/{schedule}/run",
+    "list_fires": "GET v1/schedules/{schedule}/history",
     "list_breakers": "GET v1/breakers",
     "get_breaker": "GET v1/breakers/{dependency}",
     "open_breaker": "POST v1/breakers/{dependency}/open",
@@ -131,8 +141,9 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         "relay",
         "project_visibility",
         "sweeper",
+        "scheduler",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 10
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 11
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -177,6 +188,9 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
     assert isinstance(sweeper, TimerBinding)
     assert not sweeper.run_on_startup
     assert sweeper.schedule.next_after(0) == 15_000
+    scheduler = found["scheduler"].binding
+    assert isinstance(scheduler, TimerBinding)
+    assert scheduler.schedule.next_after(0) == 5_000
     assert all(function.is_async for function in found.values())
 
 
@@ -270,6 +284,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
     monkeypatch.setattr(relay, "relay_documents", spy("relay"))
     monkeypatch.setattr(project, "project_documents", spy("project"))
     monkeypatch.setattr(sweep, "sweep", spy("sweep"))
+    monkeypatch.setattr(schedule, "run_due", spy("run_due"))
     return made
 
 
@@ -317,10 +332,12 @@ async def test_feed_and_timer_triggers_call_their_use_cases(calls: list[Any]) ->
     await user_function("relay", engine)(documents=documents)
     await user_function("project_visibility", engine)(documents=documents)
     await user_function("sweeper", engine)(timer=TimerRequest())
+    await user_function("scheduler", engine)(timer=TimerRequest())
     assert [(name, bound) for name, bound, _ in calls] == [
         ("relay", engine),
         ("project", engine),
         ("sweep", engine),
+        ("run_due", engine),
     ]
     for _, _, given in calls[:2]:
         assert [dict(document) for document in given] == [{"id": "a", "type": "outbox"}]

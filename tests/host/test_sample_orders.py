@@ -106,3 +106,15 @@ def test_declined_card_fails_without_more_attempts_and_tidies_up(
         "tidy": "COMPLETED",
     }
     assert tasks["charge"]["attempt"] == 3  # two answers 503, then 402 for good
+
+
+def test_an_order_that_cannot_be_shipped_is_refunded(
+    run: Run, shop: str, order: dict[str, Any]
+) -> None:
+    order["orderId"] = "NOWHERE"
+    execution, tasks = run(order)
+    assert execution["status"] == "FAILED"
+    assert execution["error"]["task"] == "ship"
+    assert execution["compensation"]["status"] == "complete"
+    assert (tasks["charge~undo"]["status"], tasks["tidy"]["status"]) == ("COMPLETED", "COMPLETED")
+    assert httpx.get(f"{shop}/charges").json()[-1]["refunded"] is True

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.undoing import own_random
+
 MANY = 60
 """Attempts that no run's faults use up, where the outcome must not depend on them."""
 
@@ -52,6 +54,7 @@ def draw(rng: random.Random, name: str, level: int = 0) -> Flow:
         output: dict[str, Any] = {id: f"${{tasks.{id}.output}}" for id in names}
         output["states"] = [f"${{tasks.{id}.status}}" for id in tasks]
         definition["output"] = output
+    _add_compensations(definition, gentle)
     given = {
         "a": rng.randint(0, 9),
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
@@ -75,6 +78,15 @@ def _deadlines(definition: dict[str, Any]) -> bool:
     for task in some:
         task["deadline"] = rng.choice(("1s", "5s", "30s", "2m", "10m"))
     return bool(some)
+
+
+def _add_compensations(definition: dict[str, Any], gentle: bool) -> None:
+    rng = own_random(definition)
+    if rng.random() < 0.5:
+        return
+    for id, task in definition["tasks"].items():
+        if rng.random() < 0.6:
+            task["compensate"] = _work(rng, [f"${{tasks.{id}.output}}", "${input.a}"], gentle)
 
 
 def _starts(task: dict[str, Any]) -> bool:

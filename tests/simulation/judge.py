@@ -11,6 +11,7 @@ from tests.simulation.judge_children import family, judge_children
 from tests.simulation.judge_letters import altered, judge_letters
 from tests.simulation.profile import Profile
 from tests.simulation.reference import Reference, attempts_of
+from tests.simulation.undoing import all_tasks
 from tests.simulation.world import QUEUES, TENANT, World
 
 QUIET_WITHIN_S = 2_400
@@ -33,6 +34,7 @@ async def judge(world: World, profile: Profile) -> None:
         for problem in report.problems:
             world.fail(f"{id}: {problem}")
         _agree(world, id)
+        world.watch.undoing.judge(id, doc["status"], doc["state"])
         own = not _born(world, id)
         related = family(world, id)
         if own and flow.comparable and not any(_meddled(world, one, id) for one in related):
@@ -80,14 +82,14 @@ def _agree(world: World, execution: str) -> None:
     state = world.state(execution)
     assert state is not None
     docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
-    tasks = world.flow(execution).definition["tasks"]
+    tasks = all_tasks(world.flow(execution).definition)
     for code, (id, task) in zip(state["tasks"], tasks.items(), strict=True):
         doc = docs.get(((TENANT, execution), f"task:{id}"))
         waited = task["type"] == "wait" and code == "C"  # a wait leaves no document
         if code in wanted and not waited and (doc is None or doc["status"] != wanted[code]):
             world.fail(f"{execution}: {id} is {code}, its document {doc}")
-        if code in "Ss" and doc is not None:
-            world.fail(f"{execution}: {id} was skipped and has a document")
+        if code in "SsH" and doc is not None:
+            world.fail(f"{execution}: {id} was not run ({code}) and has a document")
 
 
 def _attempts_are_real(world: World, execution: str) -> None:

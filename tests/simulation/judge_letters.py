@@ -102,7 +102,8 @@ def _behind(world: World, execution: str, start_at: str | None) -> set[str]:
     """What a replay from a task runs again: it, and what needs it. None: everything."""
     names = list(world.flow(execution).definition["tasks"])
     found = {start_at} if start_at else set(names)
-    for name, (needs, _) in zip(names, world.tasks(execution), strict=True):  # needs come first
+    shapes = world.tasks(execution)[: len(names)]  # without compensations
+    for name, (needs, _) in zip(names, shapes, strict=True):  # needs come first
         if found & {names[need] for need in needs}:
             found.add(name)
     return found

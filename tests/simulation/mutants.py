@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain import applying, join, reopening, starting
+from orchestrator.domain import applying, compensating, join, reopening, starting
 from orchestrator.engine import (
     claims,
     commit,
+    facts,
     leases,
     leasing,
     letters_act,
-    letters_bulk,
     letters_wish,
     orchestrate,
     outbox,
@@ -109,7 +109,7 @@ MUTANTS = (
         "claim without if_match",
         claims,
         "_take",
-        "if_match=etag,",
+        "if_match=etag",
         "",
     ),
     Mutant(
@@ -171,6 +171,35 @@ MUTANTS = (
         "",
     ),
     Mutant(
+        "undone in the order of completion",
+        compensating,
+        "compensate",
+        "reversed(fold.undo)",
+        "fold.undo",
+    ),
+    Mutant(
+        "undone while others are in flight",
+        compensating,
+        "compensate",
+        "if fold.unsettled():",
+        "if False:",
+    ),
+    Mutant(
+        "the last compensation forgotten",
+        compensating,
+        "compensate",
+        "in reversed(fold.undo)",
+        "in fold.undo[:0:-1]",
+    ),
+    Mutant(
+        "compensation given back because the execution is failing",
+        compensating,
+        "gives_back",
+        "spec.undoes is not None or ",
+        "",
+        also=(claims, facts),
+    ),
+    Mutant(
         "letter missing in the batch that gives a task up",
         results,
         "_write",
@@ -228,23 +257,23 @@ MUTANTS = (
     ),
     Mutant(
         "action not audited when the answer was lost",
-        letters_bulk,
-        "_still_open",
-        "await letters_act.audit_letter(engine, one.body)",
+        letters_act,
+        "_known",
+        "await audit_letter(engine, letter)",
         "pass",
     ),
     Mutant(
         "replay that copies and does not say so",
         replay,
         "replay",
-        "len(workflow.tasks), kept)",
-        "len(workflow.tasks))",
+        "header, workflow, kept)",
+        "header, workflow)",
     ),
     Mutant(
         "replay that copies what lies behind its start",
         replay,
         "_kept",
-        "if at not in behind and",
-        "if",
+        "at not in behind\n        and ",
+        "",
     ),
 )

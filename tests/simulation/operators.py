@@ -1,4 +1,5 @@
-"""Operators: pause, resume and cancel executions at random moments, as actors of the simulation.
+"""Operators: pause, resume, cancel and terminate executions at random moments, as actors of the
+simulation.
 
 Also the pattern for further actors: a coroutine that asks the plan at a place of its own, and that
 `World.heal` brings to an end.
@@ -16,7 +17,14 @@ from orchestrator.ports import StoreError, TransportError
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-ACTIONS = {"pause": control.PAUSE, "resume": control.RESUME, "cancel": control.CANCEL}
+ACTIONS = {
+    "pause": control.PAUSE,
+    "resume": control.RESUME,
+    "cancel": control.CANCEL,
+    "cancelAndUndo": control.CANCEL_COMPENSATING,
+    "terminate": control.TERMINATE,
+}
+ENDING = ("cancel", "cancelAndUndo", "terminate")
 TENANT = "acme"
 
 
@@ -41,7 +49,7 @@ async def operator(world: World) -> None:
 
 async def _act(world: World, id: str, name: str) -> bool:
     """Whether it was answered, be it with a refusal."""
-    if name == "cancel":
+    if name in ENDING:
         world.cancelled.add(id)  # if the answer is lost, it may have happened
     try:
         await control.act(world.client.engine, TENANT, id, ACTIONS[name], by="operator")

@@ -113,6 +113,8 @@ class Profile:
             self.chance("operator", "pause", 0.04, 0, 99),
             self.chance("operator", "resume", 0.06, 0, 99),
             self.chance("operator", "cancel", 0.01, 0, 99),
+            self.chance("operator", "cancelAndUndo", 0.02, 0, 99),
+            self.chance("operator", "terminate", 0.01, 0, 99),
         ]
 
     def redrive(self) -> list[Chance]:

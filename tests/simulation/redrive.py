@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.errors import ConflictError, UnavailableError, WeftError
-from orchestrator.engine import letters_act, letters_bulk, replay
+from orchestrator.engine import letters_act, letters_bulk, letters_list, replay
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
@@ -196,9 +196,8 @@ def _kind(deed: Deed) -> str:
 async def _one(world: World, engine: Engine, deed: Deed) -> None:
     assert deed.letter is not None
     assert deed.wish is not None
-    execution, _, own = deed.letter.partition("~")
     await letters_act.act(engine, TENANT, deed.letter, deed.wish)
-    stored = world.watch.letters.letters[execution, "dead:" + own.replace("~", ":")]
+    stored = world.watch.letters.letters[letters_list.stored_id(deed.letter)]
     if stored.get("wish") != deed.wish.digest:
         world.fail(f"{deed.by} was answered, but {deed.letter} is {stored}")
 

@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain import codec
-from orchestrator.domain.events import Event, ExecutionReopened
+from orchestrator.domain.events import CompensationReopened, Event, ExecutionReopened
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.transitions import IllegalTransition
 from orchestrator.ports import ActivityCall, OutMessage
 from tests.simulation.store import Commit
+from tests.simulation.undoing import UndoWatch
 from tests.simulation.watch_letters import LetterWatch
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Watch:
         self.folded: dict[str, ExecutionState] = {}
         self.parents: dict[str, str] = {}  # child -> the execution that started it
         self.born: dict[tuple[Any, ...], str] = {}  # (parent, task, item, number or attempt)
+        self.undoing = UndoWatch(world)
         self.letters = LetterWatch(world)
         self.dispatched: set[tuple[str, int]] = set()  # (execution, task) that ever was
 
@@ -138,7 +140,7 @@ class Watch:
         # A replica may show what was true a while ago, so what counts is that it ever was queued.
         position = self.world.position(execution, new["task"])
         code = state["tasks"][position]
-        if code == "P" and (execution, position) not in self.dispatched:
+        if code in "PH" and (execution, position) not in self.dispatched:
             self.fail(f"{where}: claimed before it was dispatched")
 
     def _execution(
@@ -154,7 +156,9 @@ class Watch:
                 self.fail(f"{execution}: begins at commit {state['seq']}")
             return
         before = old["state"]
-        reopened = any(isinstance(event, ExecutionReopened) for event in events)
+        reopened = any(
+            isinstance(event, ExecutionReopened | CompensationReopened) for event in events
+        )
         if old["status"] in ENDED and before != state and not reopened:
             self.fail(f"{execution}: changed after it had ended")
         if state == before:
@@ -165,7 +169,9 @@ class Watch:
             self.fail(f"{execution}: commit {state['seq']} after {before['seq']}")
         if [new["seq"] for _, new in records if new is not None] != [state["seq"]]:
             self.fail(f"{execution}: commit {state['seq']} without its history")
-        self._fold(execution, before, state, [new for _, new in records if new is not None])
+        written = [new for _, new in records if new is not None]
+        self._fold(execution, before, state, written)
+        self.undoing.commit(execution, before, state | {"status": new["status"]}, written)
         tasks = self.world.tasks(execution)
         for position, (was, now) in enumerate(zip(before["tasks"], state["tasks"], strict=True)):
             if was == now:

@@ -14,6 +14,7 @@ from orchestrator.domain import codec
 from orchestrator.domain import events as ev
 from orchestrator.domain.topology import AUDIT
 from tests.simulation.store import Commit
+from tests.simulation.undoing import all_tasks
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -127,7 +128,7 @@ class LetterWatch:
                     unworked = [one for one in places if one in resolved]
                     effects |= dict.fromkeys(unworked, "RETRIED")
                     continue
-                case ev.ExecutionReopened():
+                case ev.ExecutionReopened() | ev.CompensationReopened():
                     pass
                 case _:
                     continue
@@ -149,7 +150,7 @@ class LetterWatch:
                 self.fail(f"{execution}: {letter['id']} is {letter['status']} without an effect")
 
     def _names(self, execution: str, events: list[ev.Event]) -> list[str]:
-        return list(self.world.flow(execution).definition["tasks"]) if events else []
+        return list(all_tasks(self.world.flow(execution).definition)) if events else []
 
     def _task(
         self,
@@ -197,7 +198,7 @@ class LetterWatch:
             ids = [letter["id"] for letter in mine]
             self.fail(f"{execution}/{doc['id']}: dead at {doc['attempt']}, its letters are {ids}")
             return
-        task = self.world.flow(execution).definition["tasks"][place[0]]
+        task = all_tasks(self.world.flow(execution).definition)[place[0]]
         work = task if place[1] is None else task["do"]
         may = work.get("retry", {}).get("maxAttempts")
         base = self.base.get((execution, place), 0)

@@ -31,6 +31,7 @@ from tests.simulation.ports import START
 from tests.simulation.process import ACTORS, Worker
 from tests.simulation.profile import Profile
 from tests.simulation.store import MemoryStore
+from tests.simulation.undoing import HIDDEN, all_tasks
 from tests.simulation.watch import ENDED, SETTLED, Watch
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class World:
         """Needs (positions) and `runWhen` of each task, from the definition as it was written."""
         flow = self.flow(execution)
         if flow.name not in self._shapes:
-            written = flow.definition["tasks"]
+            written = all_tasks(flow.definition)
             places = {id: position for position, id in enumerate(written)}
             self._shapes[flow.name] = [
                 ([places[need] for need in task.get("needs", [])],
@@ -188,7 +189,7 @@ class World:
 
     def position(self, execution: str, task: str) -> int:
         """Place of a task in its definition."""
-        return list(self.flow(execution).definition["tasks"]).index(task)
+        return list(all_tasks(self.flow(execution).definition)).index(task)
 
     def accepted(self) -> list[str]:
         """Executions that a client was told of."""
@@ -293,7 +294,7 @@ class World:
         if not whole:
             return doc["status"]
         state = doc["state"]
-        assert set(state["tasks"]) <= SETTLED
+        assert set(state["tasks"]) <= SETTLED | {HIDDEN}
         outputs = {
             id: self._text(body["output"])
             for (_, id), body in self.store.bodies(EXECUTIONS, (TENANT, execution)).items()

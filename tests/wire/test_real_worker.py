@@ -158,6 +158,14 @@ TRIGGERS: dict[str, dict[str, Any]] = {
         "runOnStartup": False,
         "useMonitor": False,
     },
+    "scheduler": {
+        "type": "timerTrigger",
+        "direction": "IN",
+        "name": "timer",
+        "schedule": "*/5 * * * * *",
+        "runOnStartup": False,
+        "useMonitor": False,
+    },
 }
 """Every trigger that is not HTTP, as the host reads it. A new function gets its entry here."""
 

@@ -44,7 +44,7 @@ def index_spec(container: str) -> IndexSpec:
 def definition(spec: ContainerSpec, *, ordered: tuple[str, ...] = ()) -> dict[str, Any]:
     """The container resource, as the REST API takes it; `ordered`: further order properties."""
     index = index_spec(spec.name)
-    orders = (*index.ordered, *ordered)
+    orders = (*index.ordered, *spec.orders, *ordered)
     if index.only is None:
         included, excluded = ["/*"], ['/"_etag"/?']
     else:

@@ -19,6 +19,7 @@ from orchestrator.adapters.local.sqlite_schema import (
     ALIVE,
     COLUMN_OF,
     filter_index,
+    order_index,
     property_sql,
 )
 from orchestrator.domain.topology import ContainerSpec
@@ -100,6 +101,8 @@ def _index(spec: ContainerSpec, query: Query, *, whole: bool, tenant: bool) -> s
         return f"INDEXED BY {table}_key"
     if query.order_by == "sweepAt":
         return f"INDEXED BY {table}_sweep"
+    if query.order_by in spec.orders and not tenant:
+        return f"INDEXED BY {order_index(spec.name, query.order_by)}"
     if query.order_by == "createdAt" and tenant:
         equal = {where.field for where in query.where if where.op == "="}
         filters = [field for field in spec.filters if field in equal]
@@ -114,7 +117,7 @@ def _expression(spec: ContainerSpec, field: str) -> tuple[str, list[Any]]:
     column = COLUMN_OF.get(field)
     if column is not None:
         return column, []
-    if field in spec.filters:
+    if field in spec.filters or field in spec.orders:
         return property_sql(field), []
     return "json_extract(body, ?)", [_path(field)]
 

@@ -67,16 +67,27 @@ CREATE INDEX IF NOT EXISTS {index} ON docs_{container}
   WHERE created_at IS NOT NULL AND {property} IS NOT NULL
 """
 
+# Each property that is asked for in order across partitions.
+_ORDER_INDEX: Final = """
+CREATE INDEX IF NOT EXISTS {index} ON docs_{container} ({property}, id)
+  WHERE {property} IS NOT NULL
+"""
+
 
 def property_sql(field: str) -> str:
-    """SQL for one of a container's `filters`. A literal path and not a parameter: an index on an
-    expression is used only for the very same expression."""
+    """SQL for one of a container's `filters` or `orders`. A literal path and not a parameter: an
+    index on an expression is used only for the very same expression."""
     return f"json_extract(body, '$.\"{field}\"')"
 
 
 def filter_index(container: str, field: str) -> str:
     """Name of the index for lists filtered by `field`, one of the container's `filters`."""
     return f"docs_{container}_by_{field}"
+
+
+def order_index(container: str, field: str) -> str:
+    """Name of the index for queries ordered by `field`, one of the container's `orders`."""
+    return f"docs_{container}_in_{field}"
 
 
 def create_layout(db: sqlite3.Connection) -> str:
@@ -99,6 +110,11 @@ def create_layout(db: sqlite3.Connection) -> str:
                 index, expression = filter_index(container, field), property_sql(field)
                 db.execute(
                     _FILTER_INDEX.format(container=container, index=index, property=expression)
+                )
+            for field in spec.orders:
+                index, expression = order_index(container, field), property_sql(field)
+                db.execute(
+                    _ORDER_INDEX.format(container=container, index=index, property=expression)
                 )
         ((instance,),) = db.execute("SELECT value FROM meta WHERE key = 'instance'").fetchall()
         db.execute(f"PRAGMA user_version = {LAYOUT}")

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.domain import events as ev
 from orchestrator.domain.codec import event_from_doc, event_to_doc, state_from_doc, state_to_doc
 from orchestrator.domain.codec_state import chunks_of
+from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import overdue
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import messages_for, next_wake
@@ -32,7 +33,7 @@ from orchestrator.domain.messages import MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.workflow import (
-    HANDLERS,
+    UNDO_SUFFIX,
     Jitter,
     OnFailure,
     RetryPolicy,
@@ -54,8 +55,8 @@ Raw = dict[str, Any]
 
 
 def task(id: str, *needs: str, **fields: Any) -> Raw:
-    """One task: `run_when`, `when` (source), `items`, `until` (JSON), `type`, … as in TaskSpec. A
-    task with `items` is a map, one with `duration_ms` or `until` a wait."""
+    """One task: `compensate` (a flag), `run_when`, `when` (source), `items`, `until` (JSON),
+    `type`, … as in TaskSpec. With `items` it is a map, with `duration_ms` or `until` a wait."""
     return {"id": id, "needs": needs, **fields}
 
 
@@ -64,7 +65,11 @@ def workflow(
 ) -> Workflow:
     """Compile without validation."""
     index = {raw["id"]: position for position, raw in enumerate(tasks)}
-    specs = tuple(_spec(raw, index) for raw in tasks)
+    plain = [{key: raw[key] for key in raw if key != "compensate"} for raw in tasks]
+    undone = [position for position, raw in enumerate(tasks) if raw.get("compensate")]
+    hidden = [_spec(task(plain[of]["id"] + UNDO_SUFFIX, undoes=of), {}) for of in undone]
+    specs = (*(_spec(raw, index) for raw in plain), *hidden)
+    index |= {spec.id: len(tasks) + number for number, spec in enumerate(hidden)}
     successors: list[list[int]] = [[] for _ in specs]
     for position, spec in enumerate(specs):
         for need in spec.needs:
@@ -77,6 +82,7 @@ def workflow(
         on_failure=OnFailure(on_failure),
         timeout_ms=timeout_ms,
         output=None if output is None else Template.compile(output),
+        undo={of: len(tasks) + number for number, of in enumerate(undone)},
     )
 
 
@@ -131,7 +137,7 @@ class Sim:
         self.input = input
         self.work = work
         self.now = 1_000_000
-        first = ev.ExecutionAccepted(at=self.now, tasks=len(workflow.tasks))
+        first = ev.ExecutionAccepted(at=self.now, tasks=workflow.visible, hidden=len(workflow.undo))
         self.history: list[ev.Event] = [first]
         self.state: ExecutionState = accepted(first)
         self.facts: dict[str, dict[str, Json]] = {}
@@ -245,11 +251,7 @@ class Sim:
         return [Overdue(task=task, attempt=1, cause=BOOM) for task in overdue(self.state, self.now)]
 
     def _respond(self, key: Key, rng: random.Random) -> TaskResult:
-        stoppable = (
-            self.state.failure is not None
-            and self.workflow.on_failure is OnFailure.FAIL_FAST
-            and self.workflow.tasks[key[0]].run_when not in HANDLERS
-        )
+        stoppable = gives_back(self.workflow, self.state, key[0])
         if stoppable and rng.random() < 0.5:
             self.flight.discard(key)
             return given_back(*key)
@@ -279,7 +281,8 @@ class Sim:
         if before.status in TERMINAL_EXECUTION and not operator:
             assert not decision.events
         for position, code in enumerate(before.tasks):
-            if code == Code.COMPLETED or (code in SETTLED_CODES and not operator):
+            settled = code in SETTLED_CODES and code != Code.HIDDEN
+            if code == Code.COMPLETED or (settled and not operator):
                 assert after.tasks[position] == code, "a settled task moved"
         moving = (Code.QUEUED, Code.WAITING)
         for position in after.deadlines:

@@ -54,11 +54,11 @@ count = st.integers(1, 10_000)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 
 EVENTS: dict[type, dict[str, Any]] = {
-    ev.ExecutionAccepted: {"tasks": count},
+    ev.ExecutionAccepted: {"tasks": count, "hidden": positions},
     ev.ExecutionStarted: {"deadline_at": st.none() | times},
     ev.ExecutionPaused: {"by": texts, "reason": texts},
     ev.ExecutionResumed: {"by": texts, "reason": texts},
-    ev.ExecutionCancelled: {"by": texts, "reason": texts},
+    ev.ExecutionCancelled: {"by": texts, "reason": texts, "terminated": st.booleans()},
     ev.TasksQueued: {"tasks": many, "deadlines": deadlines},
     ev.TasksRequeued: {
         "tasks": many,
@@ -66,7 +66,12 @@ EVENTS: dict[type, dict[str, Any]] = {
     },
     ev.TaskWaiting: {"task": positions, "due_at": times, "deadline_at": st.none() | times},
     ev.TasksSkipped: {"tasks": many, "condition": st.booleans()},
-    ev.TaskCompleted: {"task": positions, "attempt": count, "started_at": st.none() | times},
+    ev.TaskCompleted: {
+        "task": positions,
+        "attempt": count,
+        "started_at": st.none() | times,
+        "undo": st.none() | positions,
+    },
     ev.TaskFailed: {
         "task": positions,
         "failure": records,
@@ -97,9 +102,17 @@ EVENTS: dict[type, dict[str, Any]] = {
         "item": st.none() | positions,
         "by": texts,
         "reason": texts,
+        "undo": st.none() | positions,
         "deadline_at": st.none() | times,
     },
     ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
+    ev.CompensationStarted: {
+        "ending": st.sampled_from(["FAILED", "CANCELLED"]),
+        "failure": st.none() | records,
+        "by": texts,
+        "reason": texts,
+    },
+    ev.CompensationReopened: {"by": texts, "reason": texts},
 }
 
 
@@ -143,9 +156,13 @@ NAMES = ("queued", "completed", "failed", "cancelled")
 states = st.builds(
     ExecutionState,
     status=st.sampled_from(ExecutionStatus),
-    tasks=st.text(alphabet="PQWCSsXD", max_size=50).map(str.encode),
+    tasks=st.text(alphabet="PQWCSsXDH", max_size=50).map(str.encode),
     maps=st.dictionaries(positions, map_states(), max_size=2),
     waits=st.dictionaries(positions, times, max_size=3),
+    hidden=positions,
+    undo=many,
+    ending=st.none() | st.sampled_from(ExecutionStatus),
+    terminated=st.booleans(),
     deadlines=st.dictionaries(positions, times, max_size=20),
     failure=st.none() | records,
     output=st.none() | payloads,

@@ -64,7 +64,12 @@ def test_nothing_leaves_a_settled_status_but_by_an_operators_decision() -> None:
         assert {operation for operation, _ in left - given_back} <= OPERATORS
     ended = {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
     left = [(operation, source) for operation, source in tr.EXECUTION if source in ended]
-    assert left == [(tr.ExecutionOperation.REOPEN, ExecutionStatus.FAILED)]
+    again = tr.ExecutionOperation.COMPENSATE_AGAIN
+    assert left == [
+        (tr.ExecutionOperation.REOPEN, ExecutionStatus.FAILED),
+        (again, ExecutionStatus.FAILED),
+        (again, ExecutionStatus.CANCELLED),
+    ]
 
 
 def state(code: int, **fields: Any) -> ExecutionState:
@@ -210,6 +215,7 @@ EXECUTION_EVENTS: list[Any] = [
     (ev.TasksRequeued(at=2), "progress"),
     (ev.ExecutionCompleted(at=2), "complete"),
     (ev.ExecutionFailed(at=2, failure=RECORD), "fail"),
+    (ev.CompensationStarted(at=2, ending="CANCELLED", by="eve"), "compensate"),
 ]
 
 
@@ -249,4 +255,5 @@ def test_settled_codes_are_those_without_a_way_out() -> None:
     sources = {source for operation, source in tr.TASK if operation not in OPERATORS}
     from orchestrator.domain.status import STATUS_OF_CODE
 
-    assert {c for c, s in STATUS_OF_CODE.items() if s not in sources} == SETTLED_CODES
+    settled = {c for c, s in STATUS_OF_CODE.items() if s not in sources} | {Code.HIDDEN}
+    assert settled == SETTLED_CODES

@@ -281,7 +281,6 @@ def test_loading_what_was_never_published_is_a_clear_error(raw: Any) -> None:
 def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
     assert fields == {
-        "$.tasks.charge.compensate",
         "$.tasks.approve.type",
         "$.tasks.old.type",
     }

@@ -224,25 +224,36 @@ async def test_a_result_that_is_stored_wins_over_the_deadline(make: MakeWorld) -
         await world.verified(started.id)
 
 
+@pytest.mark.parametrize("moment", ["read", "batch"])
 async def test_a_result_that_is_stored_while_the_deadline_is_decided_wins(
-    make: MakeWorld,
+    make: MakeWorld, moment: str
 ) -> None:
     """The document changes between the decision and its commit: decided again."""
     gate = Gate()
     races: list[asyncio.Task[None]] = []
 
     class Racing:
-        """Lets the attempt end just before the batch that would fail its task."""
+        """Lets the attempt end just before the commit reads its document again, or just before
+        the batch that would fail its task."""
 
         def __init__(self, store: Any) -> None:
             self._store = store
+            self._looks = 0
+
+        async def read_many(self, container: str, partition: Any, ids: Any) -> Any:
+            if list(ids) == ["task:a"] and world.clock.now() >= began + 60_000:
+                self._looks += 1
+                if moment == "read" and self._looks == 2:
+                    gate.open.set()
+                    await quiesce(200)
+            return await self._store.read_many(container, partition, ids)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._store, name)
 
         async def batch(self, container: str, partition: Any, operations: Any) -> Any:
             text = repr(operations)
-            if "taskFailed" in text and not gate.open.is_set():
+            if moment == "batch" and "taskFailed" in text and not gate.open.is_set():
                 gate.open.set()
                 await quiesce(200)
             return await self._store.batch(container, partition, operations)
@@ -250,6 +261,7 @@ async def test_a_result_that_is_stored_while_the_deadline_is_decided_wins(
     world = await make(work=gate, wrap_store=Racing)
     await world.publish(flow(a=task("work", deadline="1m"), output="${tasks.a.output}"))
     started = await world.start("flow")
+    began = world.clock.now()
     races.append(await begin(world))
     await world.clock.advance(60_000)
     await world.settle()

@@ -17,6 +17,7 @@ from orchestrator.functions import (
     http_events,
     http_executions,
     http_operations,
+    http_schedules,
     http_triggers,
     http_workflows,
 )
@@ -65,6 +66,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_executions.blueprint(provider),
         http_control.blueprint(provider),
         http_deadletters.blueprint(provider),
+        http_schedules.blueprint(provider),
         http_breakers.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),
