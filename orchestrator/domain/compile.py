@@ -33,6 +33,7 @@ from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.support import TYPES as LATER_TYPES
+from orchestrator.domain.tolerance import NONE, Tolerance
 from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
@@ -153,11 +154,12 @@ class _Compiler:
         spec = self._work(task_id, task, raw)
         items: Template | None = None
         do: TaskSpec | None = None
-        max_concurrency = 0
+        max_concurrency, tolerate = 0, NONE
         if isinstance(task, MapTask):
             items = Template.compile(task.items)
             do = self._work(task_id, task.do, cast("Mapping[str, Json]", raw["do"]), task)
             max_concurrency = task.max_concurrency or 0
+            tolerate = Tolerance.of(task.tolerate_failures)
         return dataclasses.replace(
             spec,
             needs=tuple([self._index[need] for need in task.needs]),
@@ -168,6 +170,7 @@ class _Compiler:
             items=items,
             do=do,
             max_concurrency=max_concurrency,
+            tolerate=tolerate,
         )
 
     def compensations(
@@ -202,6 +205,9 @@ class _Compiler:
         if own_retry is not None or (outer is not None and outer.retry is not None):
             outer_retry = None if outer is None else outer.retry
             retry = retry_policy(own_retry, outer_retry, self._defaults.retry)
+        elif task.type == "workflow":
+            # A child tries again within itself; a second child is for those who ask for it.
+            retry = dataclasses.replace(retry, max_attempts=1)
         template: Template | None = None
         if task.type in WORK_SITES and task.type != "wait":
             # As written: a model would fill in fields that the user left out.
@@ -219,6 +225,8 @@ class _Compiler:
             host=_host(raw.get("request")) if task.type == "http" else "",
             target=(task.to or OWN_TARGET) if task.type == "publish" else "",
             template=template,
+            workflow=task.workflow if task.type == "workflow" else "",
+            workflow_version=task.version if task.type == "workflow" else None,
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
             signal=task.signal if task.type == "signal" else "",

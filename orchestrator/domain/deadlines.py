@@ -78,9 +78,10 @@ def fail_overdue(draft: Draft, given: Sequence[Overdue]) -> None:
         if fold.deadlines.get(one.task, draft.now + 1) > draft.now:
             continue
         state = fold.maps.get(one.task) if fold.codes[one.task] == Code.WAITING else None
-        failure = None if state is None else item_failure(state)
+        spec = draft.workflow.tasks[one.task]
+        broken = state is not None and spec.tolerate.exceeded(state)
+        failure = item_failure(state) if state is not None and broken else None
         if state is not None and state.failure is not None and failure is not None:
             draft.fail(one.task, failure, index=state.failure.index)
         else:
-            spec = draft.workflow.tasks[one.task]
             draft.fail(one.task, exceeded(spec, one.cause), attempt=one.attempt)

@@ -24,6 +24,7 @@ from orchestrator.domain.definition_types import (
     JsonSchema,
     Model,
     Name,
+    ToleratedFailures,
     When,
 )
 from orchestrator.domain.topology import MAX_MAP_ITEMS, MAX_TASKS
@@ -213,6 +214,8 @@ class MapTask(TaskCommon, Attempted):
     type: Literal["map"]
     items: Items
     max_concurrency: Annotated[int, Field(ge=1, le=MAX_MAP_ITEMS)] | None = None
+    tolerate_failures: ToleratedFailures | None = None
+    """How many items may fail without failing the map: a count, or a share of them ("10%")."""
     do: Do
 
 

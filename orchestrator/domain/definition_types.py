@@ -6,6 +6,7 @@ here carries our code, message and hint in its context, so that `faults.py` need
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -15,6 +16,8 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.domain.defaults import MAX_ATTEMPT_TIMEOUT_MS
 from orchestrator.domain.durations import PATTERN, DurationError, format_duration, parse_duration
+from orchestrator.domain.tolerance import PATTERN as SHARE_PATTERN
+from orchestrator.domain.topology import MAX_MAP_ITEMS
 
 NAME_PATTERN: Final = r"^[a-z][a-z0-9-]{0,62}$"
 TASK_ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
@@ -137,6 +140,40 @@ Items: TypeAlias = Annotated[
     BeforeValidator(_items),
     WithJsonSchema(
         {"type": ["string", "array"], "description": "A list, or one expression that gives one."}
+    ),
+]
+
+
+def _tolerated(value: Any) -> Any:
+    """A count or a share."""
+    if type(value) is int:
+        if not 0 <= value <= MAX_MAP_ITEMS:
+            raise fault("BAD_TOLERANCE", f"must be between 0 and {MAX_MAP_ITEMS} items")
+        return value
+    if not isinstance(value, str):
+        raise fault("WRONG_TYPE", 'must be a number of items, or a share of them such as "10%"')
+    if not re.fullmatch(SHARE_PATTERN, value):
+        hint = f'write {value.strip()} without quotes, or "{value.strip()}%"'
+        raise fault(
+            "BAD_TOLERANCE",
+            "must be a share from 0% to 100%, with at most two decimals",
+            hint if value.strip().isdecimal() and len(value.strip()) < 3 else "",
+        )
+    return value
+
+
+ToleratedFailures: TypeAlias = Annotated[
+    Any,
+    BeforeValidator(_tolerated),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_MAP_ITEMS},
+                {"type": "string", "pattern": SHARE_PATTERN},
+            ],
+            "description": "How many items may fail: a count, or a share of all items.",
+            "examples": [3, "10%", "0.5%"],
+        }
     ),
 ]
 

@@ -73,7 +73,8 @@ def _queued(fold: Fold, event: ev.TasksQueued) -> None:
         before = fold.move(task, Code.QUEUED, allowed, TaskOperation.QUEUE)
         if before == Code.WAITING:
             state = fold.maps.get(task)
-            if state is None or state.completed != state.count:
+            # How many may have failed is the definition's to say, and `decide`'s to judge.
+            if state is None or state.completed + state.failed != state.count:
                 raise IllegalTransition(TaskOperation.QUEUE, "WAITING", f"unfinished task {task}")
     fold.deadlines.update(event.deadlines)
 

@@ -31,6 +31,11 @@ class FailureType:
     EXECUTION_TIMEOUT: Final = "EXECUTION_TIMEOUT"
     SIGNAL_TIMEOUT: Final = "SIGNAL_TIMEOUT"
     EXITED: Final = "ACTIVITY_EXITED"
+    PUT_OFF: Final = "PUT_OFF"  # of an attempt that does not count
+    CHILD_FAILED: Final = "CHILD_FAILED"
+    CHILD_CANCELLED: Final = "CHILD_CANCELLED"
+    CHILD_NOT_FOUND: Final = "CHILD_NOT_FOUND"
+    CHILD_TOO_DEEP: Final = "CHILD_TOO_DEEP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,13 +136,13 @@ def _has_worker(draft: Draft, task: int) -> bool:
     kind = draft.workflow.tasks[task].type
     state = draft.fold.maps.get(task)
     if kind is TaskType.MAP:
-        return state is not None and state.completed == state.count
+        return state is not None and draft.workflow.tasks[task].tolerate.gathers(state)
     return kind not in (TaskType.WAIT, TaskType.SIGNAL)
 
 
 def _failed_items(draft: Draft, task: int) -> bool:
     state = draft.fold.maps.get(task)
-    return state is not None and state.failed > 0
+    return state is not None and draft.workflow.tasks[task].tolerate.exceeded(state)
 
 
 def _dead_item(draft: Draft, task: int, item: int) -> bool:

@@ -7,8 +7,6 @@ One function per kind of start, found by type. Tasks for the workers are only co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Final
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.deadlines import deadline_of, deadlines_of, item_failure
@@ -23,15 +21,12 @@ from orchestrator.domain.evaluation import (
 )
 from orchestrator.domain.failure import FailureType
 from orchestrator.domain.join import Verdict, judge
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.signalling import start_signal
 from orchestrator.domain.status import Code
 from orchestrator.domain.topology import MAX_MAP_ITEMS
+from orchestrator.domain.waits import due_time, kind_of
 from orchestrator.domain.workflow import TaskSpec, TaskType
-
-MAX_WAIT_DAYS: Final = 3650  # a wait further ahead is taken for a mistake (seconds for ms, …)
-_MAX_WAIT_MS: Final = MAX_WAIT_DAYS * 24 * 3600 * 1000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def consider(draft: Draft, task: int) -> None:
@@ -56,17 +51,19 @@ def consider(draft: Draft, task: int) -> None:
 
 
 def advance_map(draft: Draft, task: int) -> None:
-    """End or gather a WAITING map whose items moved, if nothing of it is in flight. After a failed
-    or given back item, or when fail-fast stops it, no further item is dispatched."""
+    """End or gather a WAITING map whose items moved, if nothing of it is in flight. After more
+    failed items than it tolerates, a given back one, or when fail-fast stops it, no further item is
+    dispatched."""
     if draft.fold.codes[task] != Code.WAITING:
         return
     state = draft.fold.maps[task]
+    tolerate = draft.workflow.tasks[task].tolerate
     # Stopped or not, a map can be undone only after it has completed.
     may = not draft.stopped(task) or task in draft.workflow.undo
-    if state.completed == state.count and may:
+    if tolerate.gathers(state) and may:
         draft.ready.add(task)
-    elif not state.queued and (state.failed or state.cancelled or draft.stopped(task)):
-        failure = item_failure(state)
+    elif not state.queued and (tolerate.exceeded(state) or state.cancelled or draft.stopped(task)):
+        failure = item_failure(state) if tolerate.exceeded(state) else None
         if state.failure is None or failure is None:
             draft.cancel([task], draft.reason)
             return
@@ -86,7 +83,7 @@ def dispatch(draft: Draft, maps: set[int]) -> None:
         if draft.fold.codes[task] != Code.WAITING or draft.stopped(task):
             continue
         state = draft.fold.maps[task]
-        if state.failed or state.cancelled:
+        if draft.workflow.tasks[task].tolerate.exceeded(state) or state.cancelled:
             continue
         room = (draft.workflow.tasks[task].max_concurrency or state.count) - state.queued
         for start, count in _pending_runs(state.items, room):
@@ -112,7 +109,7 @@ def _condition(draft: Draft, task: int, spec: TaskSpec) -> bool:
     if not isinstance(value, bool):
         raise refused(
             FailureType.EXPRESSION,
-            f"`when` must give true or false, not {_kind(value)}",
+            f"`when` must give true or false, not {kind_of(value)}",
             field,
             spec.when.source,
         )
@@ -132,49 +129,16 @@ def _start(draft: Draft, task: int, spec: TaskSpec) -> None:
 
 
 def _start_wait(draft: Draft, task: int, spec: TaskSpec) -> None:
+    field = f"$.tasks.{spec.id}"
+    value: Json = None
     if spec.until is not None:
-        due_at = _until(draft, task, spec)
-    else:
-        due_at = draft.now + (spec.duration_ms or 0)
-    if due_at - draft.now > _MAX_WAIT_MS:
-        field = f"$.tasks.{spec.id}." + ("duration" if spec.until is None else "until")
-        raise refused(
-            FailureType.WAIT_INVALID, f"the wait is longer than {MAX_WAIT_DAYS} days", field
-        )
+        value = evaluate(draft, spec.until, f"{field}.until", task)
+    due_at = due_time(spec, value, field, draft.now)
     if due_at <= draft.now:
         draft.complete(task, None)
     else:
         deadline = deadline_of(draft, task)
         draft.emit(ev.TaskWaiting(at=draft.now, task=task, due_at=due_at, deadline_at=deadline))
-
-
-def _until(draft: Draft, task: int, spec: TaskSpec) -> int:
-    """The time that `until` names, epoch milliseconds, rounded up: never fire before it."""
-    assert spec.until is not None
-    field = f"$.tasks.{spec.id}.until"
-    source = source_of(spec.until)
-    value = evaluate(draft, spec.until, field, task)
-    if not isinstance(value, str):
-        raise refused(
-            FailureType.WAIT_INVALID,
-            f"`until` must give an ISO 8601 time as text, not {_kind(value)}",
-            field,
-            source,
-        )
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
-        raise refused(
-            FailureType.WAIT_INVALID, "`until` is not an ISO 8601 time", field, source
-        ) from None
-    if time.utcoffset() is None:
-        raise refused(
-            FailureType.WAIT_INVALID,
-            "`until` has no offset: write Z or +01:00 at the end",
-            field,
-            source,
-        )
-    return -((_EPOCH - time) // _MILLISECOND)
 
 
 def _start_map(draft: Draft, task: int, spec: TaskSpec) -> None:
@@ -185,7 +149,7 @@ def _start_map(draft: Draft, task: int, spec: TaskSpec) -> None:
     if not isinstance(value, list):
         raise refused(
             FailureType.MAP_ITEMS_INVALID,
-            f"`items` must give a list, not {_kind(value)}",
+            f"`items` must give a list, not {kind_of(value)}",
             field,
             source,
         )
@@ -204,18 +168,3 @@ def _start_map(draft: Draft, task: int, spec: TaskSpec) -> None:
     draft.emit(ev.MapStarted(at=draft.now, task=task, count=len(value), deadline_at=deadline))
     draft.items[task] = value
     draft.maps.add(task)
-
-
-_KINDS: Final[dict[type, str]] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    str: "text",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), "something else")

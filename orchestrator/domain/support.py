@@ -15,9 +15,9 @@ from orchestrator.domain.validation import Validated
 
 CODE: Final = "NOT_YET_SUPPORTED"
 
-TYPES: Final = frozenset({"workflow", "durable"})
+TYPES: Final = frozenset({"durable"})
 """Task types, anywhere."""
-DO_TYPES: Final = frozenset({"wait", "signal"})
+DO_TYPES: Final = frozenset({"signal"})
 """Task types inside the `do` of a map."""
 UNDO_TYPES: Final = frozenset({"activity", "http", "transform"})
 """All that a `compensate` may be."""

@@ -24,11 +24,13 @@ class TaskCheck:
 
     def __init__(
         self,
-        defaults: Json,
+        raw: Mapping[str, Json],
         activities: frozenset[str] | None,
         nearest: Nearest,
         targets: frozenset[str] | None = None,
     ) -> None:
+        defaults = raw.get("defaults")
+        self._name = raw.get("name")
         self._default_retry = _retry(defaults)
         self._default_timeout = _timeout(defaults) or DEFAULT_TIMEOUT_MS
         self._activities = activities
@@ -62,6 +64,8 @@ class TaskCheck:
             yield from self._activity(task.get("activity"), f"{path}.activity")
         elif kind == "wait":
             yield from _wait(task, path)
+        elif kind == "workflow" and task.get("workflow") == self._name is not None:
+            yield from _own_child(task, path)
         elif kind == "publish":
             yield from self._target(task.get("to"), f"{path}.to")
         elif kind == "signal" and isinstance(schema := task.get("schema"), dict | bool):
@@ -137,6 +141,14 @@ def _wait(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
         what = "both are" if given else "neither is"
         message = f"a wait needs exactly one of `duration` and `until`; {what} given"
         yield ErrorDetail(path, message, "BAD_WAIT")
+
+
+def _own_child(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
+    """Another version of itself may be meant, and must then be named."""
+    if task.get("version") is None:
+        message = "a workflow cannot be its own child: it would start itself for ever"
+        hint = "use a map to repeat something, or name the version that is meant"
+        yield ErrorDetail(f"{path}.workflow", message, "OWN_CHILD", hint)
 
 
 def _retry(holder: Json | Mapping[str, Json]) -> dict[str, Json]:

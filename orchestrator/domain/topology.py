@@ -119,6 +119,7 @@ MAX_TASKS: Final = 10_000
 MAX_MAP_ITEMS: Final = 10_000
 MAP_CHUNK_ITEMS: Final = 500
 MAX_MAPS: Final = 60  # map tasks in one definition
+MAX_CHILD_DEPTH: Final = 10  # executions above a child; one that nothing started has 0
 MAX_ERROR_BYTES: Final = 16 * 1024
 
 

@@ -61,6 +61,7 @@ class WorkerOperation(StrEnum):
     """What a worker may do to a task document. One that does not exist yet counts as QUEUED."""
 
     CLAIM = "claim"  # take the lease and start an attempt
+    WAIT = "wait"  # its child was started, or a wait inside a map begins: no worker is needed
     TAKE_OVER = "takeOver"  # the lease of another worker expired: a new attempt
     RETRY = "retry"  # the attempt failed, the next one is scheduled
     COMPLETE = "complete"
@@ -138,12 +139,21 @@ ITEM: Final[Mapping[tuple[TaskOperation, TaskStatus], TaskStatus]] = {
 WORKER: Final[Mapping[tuple[WorkerOperation, TaskStatus], TaskStatus]] = {
     (WorkerOperation.CLAIM, _T.QUEUED): _T.RUNNING,
     (WorkerOperation.CLAIM, _T.RETRYING): _T.RUNNING,
+    (WorkerOperation.WAIT, _T.RUNNING): _T.WAITING,  # a child
+    (WorkerOperation.WAIT, _T.QUEUED): _T.WAITING,  # a time
+    (WorkerOperation.WAIT, _T.CANCELLED): _T.WAITING,  # given back, then dispatched again
     (WorkerOperation.TAKE_OVER, _T.RUNNING): _T.RUNNING,
     (WorkerOperation.RETRY, _T.RUNNING): _T.RETRYING,
+    (WorkerOperation.RETRY, _T.WAITING): _T.RETRYING,  # the child failed
     (WorkerOperation.COMPLETE, _T.RUNNING): _T.COMPLETED,
+    (WorkerOperation.COMPLETE, _T.WAITING): _T.COMPLETED,
+    (WorkerOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,  # a wait inside a map, due at once
     (WorkerOperation.FAIL, _T.RUNNING): _T.DEAD_LETTERED,
+    (WorkerOperation.FAIL, _T.WAITING): _T.DEAD_LETTERED,
+    (WorkerOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,  # a wait inside a map until no time
     (WorkerOperation.GIVE_BACK, _T.QUEUED): _T.CANCELLED,
     (WorkerOperation.GIVE_BACK, _T.RETRYING): _T.CANCELLED,
+    (WorkerOperation.GIVE_BACK, _T.WAITING): _T.CANCELLED,  # or the execution has settled it
     (WorkerOperation.GIVE_BACK, _T.RUNNING): _T.CANCELLED,  # only after its lease expired
     (WorkerOperation.CLAIM, _T.CANCELLED): _T.RUNNING,  # given back, then dispatched again
     (WorkerOperation.REOPEN, _T.DEAD_LETTERED): _T.RETRYING,

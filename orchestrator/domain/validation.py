@@ -80,7 +80,7 @@ def validate(
     except ValidationError as error:
         found = translate(error, tasks.paths, nearest)
         problems += [item for item in found if not (too_many and item.code == "NO_TASKS")]
-    task_check = TaskCheck(raw.get("defaults"), activities, nearest, targets)
+    task_check = TaskCheck(raw, activities, nearest, targets)
     problems += _check_whole(raw, tasks, task_check, nearest)
     if problems or definition is None:
         raise _invalid(problems)

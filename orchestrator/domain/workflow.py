@@ -17,6 +17,7 @@ from typing import Any
 
 from orchestrator.domain.expressions import Expression, Template
 from orchestrator.domain.status import ExecutionStatus
+from orchestrator.domain.tolerance import NONE, Tolerance
 
 
 class TaskType(StrEnum):
@@ -106,11 +107,14 @@ class TaskSpec:
     target: str = ""  # publish: name of where the event goes
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
-    transform -> the output, publish -> the event."""
+    transform -> the output, publish -> the event, workflow -> the child's input."""
+    workflow: str = ""  # workflow: the child's name…
+    workflow_version: int | None = None  # …and version; None: the one of the parent's start
     duration_ms: int | None = None  # wait: this long…
     until: Template | None = None  # …or until this ISO 8601 time (one of the two is set)
     items: Template | None = None  # map: must give a list
     max_concurrency: int = 0  # map: 0 means no limit but MAX_MAP_ITEMS
+    tolerate: Tolerance = NONE  # map: how many items may fail
     do: TaskSpec | None = None  # map: what is run per item (`id` is the map's id, no needs)
     signal: str = ""  # signal: the name that it waits for…
     wait_ms: int | None = None  # …and for how long at most; None: for ever

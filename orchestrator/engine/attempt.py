@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.deadlines import exceeded
-from orchestrator.domain.expressions import ExpressionError, Scope
+from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
@@ -131,7 +131,7 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
     """The JSON text of the output. `limit_ms`: what the activity is told that it may take."""
     spec, partition = claim.spec, claim.aggregate.partition
     if claim.gathers:
-        return await gather(engine, partition, spec.id, claim.count)
+        return await gather(engine, partition, spec.id, claim.count, claim.failed)
     key = f"{partition[1]}:{spec.id}"
     key = key if claim.item is None else f"{key}:{claim.item}"
     edited = claim.doc.get("inputOverride")
@@ -174,9 +174,21 @@ async def resolve(
     """The task's input with its expressions evaluated. Data is never evaluated again. `masked`:
     for people's eyes, every secret is `MASK`. Raises `ExpressionError`, `SecretNotFound`,
     `ItemMissing`, and what the ports raise."""
-    template = spec.template
-    if template is None:
+    if spec.template is None:
         return None
+    return await evaluate(engine, aggregate, spec, spec.template, index, masked=masked)
+
+
+async def evaluate(
+    engine: Engine,
+    aggregate: Aggregate,
+    spec: TaskSpec,
+    template: Template,
+    index: int | None,
+    *,
+    masked: bool = False,
+) -> Json:
+    """The value of a template of `spec`; see `resolve`."""
     if template.constant:
         return template.evaluate(Scope())
     names = template.names

@@ -5,6 +5,7 @@
     lease valid            -> somebody works on it, settle
     lease expired          -> that worker died: count its attempt as LEASE_EXPIRED, take over
     retry due              -> next attempt
+    waits for a child or a time  -> have a look, see `waiting`
     retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
 Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
@@ -15,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.domain import kin
 from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
@@ -38,6 +40,8 @@ from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
+from orchestrator.engine.leasing import held, lease
+from orchestrator.engine.parked import Parked, is_parked
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
 
@@ -64,6 +68,7 @@ class Claim:
     etag: str
     token: str
     count: int  # map: number of its items
+    failed: int = 0  # map: how many of them have failed, and are tolerated
     call: ActivityCall | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
@@ -118,7 +123,7 @@ Admit = Callable[[Aggregate, TaskSpec, int | None, Any], Awaitable[Refusal | str
 now, or what it calls ("": nothing)."""
 
 
-async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Refusal:
+async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Parked | Refusal:
     """Try to claim the task of `message` for one attempt."""
     partition = (message.tenant, message.execution)
     id = documents.task_id(message.task, message.item)
@@ -141,12 +146,25 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         return Refusal("noSuchItem")
     doc = existing.body if existing else None
     now = engine.clock.now()
-    if refusal := _refused(aggregate.state, position, message.item):
+    giving_back = gives_back(aggregate.workflow, aggregate.state, position)
+    refusal = _refused(aggregate.state, position, message.item)
+    here = Parked(
+        aggregate=aggregate,
+        spec=spec,
+        position=position,
+        item=message.item,
+        doc=_new(partition, message) if doc is None else doc,
+        etag=existing and existing.etag,
+        over=refusal is not None and refusal.over,
+        gives_back=giving_back,
+    )
+    if doc is not None and is_parked(doc):
+        return here
+    if refusal:
         if refusal.over and existing is not None and _left_open(existing.body, now):
-            closed = _cancelled(existing.body, now)
+            closed = cancelled(existing.body, now)
             return Ended(aggregate, closed, existing.etag, report=False)
         return refusal
-    giving_back = gives_back(aggregate.workflow, aggregate.state, position)
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
@@ -163,8 +181,10 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         early = doc["dueAt"] - now
         return Refusal("notDue", again_ms=early if early <= CLOCK_SKEW_MS else None)
     if giving_back:
-        doc = _cancelled(_new(partition, message) if doc is None else doc, now)
+        doc = cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
+    if spec.type is TaskType.WAIT:
+        return replace(here, doc=without_lease(here.doc))
     admitted = await admit(aggregate, spec, message.item, doc)
     if isinstance(admitted, Refusal):
         return admitted
@@ -173,7 +193,8 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         doc["dependency"] = admitted  # for the sweeper: whether its silence is a loss
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
-        taken.count = execution.body["state"]["maps"][str(position)]["count"]
+        progress = execution.body["state"]["maps"][str(position)]
+        taken.count, taken.failed = progress["count"], progress.get("failed", 0)
     return taken
 
 
@@ -189,6 +210,8 @@ async def _take(
     partition, now = aggregate.partition, engine.clock.now()
     token = engine.ids.new()
     body["attempt"] += 1
+    if spec.type is TaskType.WORKFLOW:
+        body["child"] = kin.next_child(partition, body)
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
         {"attempt": body["attempt"], "worker": engine.worker, "startedAt": now},
@@ -208,40 +231,11 @@ async def _take(
     except (Conflict, PreconditionFailed, NotFound):
         return Refusal("lostRace")
     except Unclear:
-        mine = await _held(engine, partition, body["id"], token)
+        mine = await held(engine, partition, body["id"], token)
         if mine is None:
             return Refusal("lostRace")
         new_etag = mine
     return Claim(aggregate, spec, position, message.item, body, new_etag, token, 0)
-
-
-async def still_held(engine: Engine, claim: Claim) -> bool:
-    """After a conflict: whether the document still carries our lease, because the only other
-    write was an earlier one of ours whose answer was lost. `claim.etag` is then the stored one.
-    The caller holds `claim.lock`."""
-    etag = await _held(engine, claim.aggregate.partition, claim.id, claim.token)
-    if etag is None or etag == claim.etag:
-        return False
-    claim.etag = etag
-    return True
-
-
-async def _held(engine: Engine, partition: tuple[str, str], id: str, token: str) -> str | None:
-    """The ETag of the task document if it carries the lease `token`."""
-    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
-    doc = found.get(id)
-    if doc is None or doc.body.get("lease", {}).get("token") != token:
-        return None
-    return doc.etag
-
-
-def lease(engine: Engine, token: str, now: int) -> dict[str, Any]:
-    """Lease fields of a task document: valid for `lease_ms`, swept when it has expired."""
-    until = now + engine.tunables.lease_ms
-    return {
-        "lease": {"worker": engine.worker, "token": token, "until": until, "beatAt": now},
-        "sweepAt": until,
-    }
 
 
 def _spec(workflow: Workflow, position: int, item: int | None) -> TaskSpec | None:
@@ -273,7 +267,8 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
     return doc["status"] not in FINAL
 
 
-def _cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
+def cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
+    """A task document after it was ended unrun."""
     return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
 
 
@@ -309,6 +304,8 @@ def _take_over(
         *doc["attempts"][:-1],
         {**doc["attempts"][-1], "endedAt": now, "error": failure.to_doc()},
     ]
+    if kin.forgiven(doc):
+        return None
     left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None

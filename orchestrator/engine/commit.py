@@ -15,7 +15,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.domain import codec, jsonvalues
+from orchestrator.domain import codec, jsonvalues, kin
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.effects import messages_for, next_wake
 from orchestrator.domain.events import Event, SignalReceived, TaskFailed, TasksRequeued
@@ -94,6 +94,9 @@ async def commit(
         "events": _event_docs(events),
     }
     outgoing = messages_for(aggregate.workflow, *partition, events, state)
+    outgoing += kin.messages(
+        aggregate.workflow, partition, aggregate.header, aggregate.state, state
+    )
     sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]

@@ -10,15 +10,28 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from orchestrator.domain.errors import UnavailableError
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
-from orchestrator.engine import attempt, claims, deadletters, gate, handback, notify, results
+from orchestrator.domain.workflow import TaskType
+from orchestrator.engine import (
+    attempt,
+    children,
+    claims,
+    deadletters,
+    gate,
+    handback,
+    notify,
+    results,
+    waiting,
+)
 from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.leases import LeaseKeeper
-from orchestrator.ports import Throttled, Unavailable
+from orchestrator.engine.parked import Parked
+from orchestrator.ports import Throttled, TransportError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +58,12 @@ async def _take(
 ) -> None:
     try:
         claim = await claims.claim(engine, message, passage.admit)
-    except (Throttled, Unavailable, NewerSchema) as error:
+        if isinstance(claim, Parked):
+            await waiting.look(engine, message, [incoming], claim)
+            return
+    except TransportError:
+        raise
+    except (Throttled, Unavailable, UnavailableError, NewerSchema) as error:
         log.warning(
             "task not claimed, its message is handed back",
             extra={"action": "execute.handed_back", "error": type(error).__name__},
@@ -102,9 +120,13 @@ async def _work(
             keeper = engine.part(LeaseKeeper)
             keeper.add(claim)
             try:
-                outcome = await attempt.run(engine, claim)
-                await _record(engine, claim, outcome)
-                await passage.done(claim, outcome)
+                if claim.spec.type is TaskType.WORKFLOW:
+                    outcome = await children.begin(engine, claim)
+                else:
+                    outcome = await attempt.run(engine, claim)
+                if outcome is not None:
+                    await _record(engine, claim, outcome)
+                    await passage.done(claim, outcome)
             except attempt.LeaseLost:
                 engine.metrics.count("weft_claims_refused_total", "lateStart")
             finally:

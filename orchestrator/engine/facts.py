@@ -20,7 +20,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, documents, overdue, signal_docs
+from orchestrator.engine import claimcheck, documents, kinship, overdue, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
@@ -104,7 +104,7 @@ async def inputs_of(
                 items=tuple((task, item) for task, item in lost if item is not None),
             )
         )
-    return inputs
+    return await kinship.admitted(engine, aggregate, inputs)
 
 
 def has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:
@@ -129,7 +129,10 @@ def _result(task: int, item: int | None, doc: dict[str, Any]) -> TaskResult:
 
 def _nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
     """Whether work in flight has neither a message nor a valid lease: never claimed, lease
-    expired, or its retry overdue (`sweepAt` says both)."""
+    expired, or its retry overdue (`sweepAt` says both). A waiting task needs nobody: the sweeper
+    alone has it looked at, or each look at a long child would be an entry in the history."""
+    if doc is not None and doc["status"] == TaskStatus.WAITING.value:
+        return False
     return doc is None or doc.get("sweepAt", 0) <= engine.clock.now()
 
 

@@ -7,6 +7,7 @@ texts are joined as they are, so numbers and strings come through untouched.
 from __future__ import annotations
 
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, MAX_PAYLOAD_BYTES
 from orchestrator.engine import claimcheck, documents
 from orchestrator.engine.claimcheck import PayloadTooLarge
@@ -17,13 +18,15 @@ from orchestrator.ports import Query, Where
 PAGE = 200
 
 
-async def gather(engine: Engine, partition: tuple[str, str], task: str, count: int) -> bytes:
-    """JSON text of the list of all `count` item outputs. Raises `PayloadTooLarge` as soon as that
-    is certain, `ItemMissing` if a result is not (yet) to be seen."""
+async def gather(
+    engine: Engine, partition: tuple[str, str], task: str, count: int, failed: int = 0
+) -> bytes:
+    """JSON text of the list of all `count` item outputs, null for the `failed` ones. Raises
+    `PayloadTooLarge` as soon as that is certain, `ItemMissing` if a result is not there."""
     first = documents.task_id(task) + ":"
     end = documents.task_id(task) + ";"  # the character after the colon
     texts: dict[int, bytes] = {}
-    size, after = 2, None
+    size, after, missed = 2, None, 0
     while True:
         query = Query(
             partition=partition,
@@ -34,9 +37,12 @@ async def gather(engine: Engine, partition: tuple[str, str], task: str, count: i
         found = await patiently(engine, engine.store.query, EXECUTIONS, query)
         for doc in found:
             output = doc.body.get("output")
-            if output is None:
+            if output is not None:
+                text = await claimcheck.read_text(engine, Payload.from_doc(output))
+            elif doc.body["status"] == TaskStatus.DEAD_LETTERED.value and missed < failed:
+                text, missed = b"null", missed + 1
+            else:
                 raise ItemMissing(f"item {doc.body.get('item')} has no result")
-            text = await claimcheck.read_text(engine, Payload.from_doc(output))
             size += len(text) + 1
             if size - 1 > MAX_PAYLOAD_BYTES:
                 raise PayloadTooLarge(size - 1)
@@ -44,6 +50,8 @@ async def gather(engine: Engine, partition: tuple[str, str], task: str, count: i
         if len(found) < PAGE:
             break
         after = (found[-1].id, found[-1].id)
+    if missed != failed:
+        raise ItemMissing("of a failed item, an older state is to be seen")
     if len(texts) != count:
         raise ItemMissing(f"{count - len(texts)} of {count} results are not there")
     return b"[" + b",".join(texts[item] for item in range(count)) + b"]"

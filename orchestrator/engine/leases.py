@@ -12,7 +12,7 @@ import logging
 
 from orchestrator.domain.status import SETTLED_CODES, TERMINAL_EXECUTION
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims
+from orchestrator.engine import leasing
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.ports import NotFound, PreconditionFailed, StoreError
@@ -71,7 +71,7 @@ class LeaseKeeper:
             if claim.ended or claim.token not in self._claims:
                 return  # while this waited for the lock
             now = engine.clock.now()
-            body = {**claim.doc, **claims.lease(engine, claim.token, now)}
+            body = {**claim.doc, **leasing.lease(engine, claim.token, now)}
             partition = claim.aggregate.partition
             try:
                 claim.etag = await engine.store.replace(
@@ -105,7 +105,7 @@ class LeaseKeeper:
         """Whether an earlier renewal was applied though its answer was lost. The next round then
         renews again."""
         try:
-            return await claims.still_held(self._engine, claim)
+            return await leasing.still_held(self._engine, claim)
         except StoreError:
             return True  # not known: the next round asks again
 

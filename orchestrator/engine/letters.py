@@ -12,6 +12,7 @@ final:
     failure    the whole error chain       errorType    its outermost type, for filters
     input      what the last attempt was given (claim check), every secret masked
     attempts   as in the task document      workflow, version, task, item?, attempt, traceparent
+    tolerated  true: its map may succeed without it (`tolerateFailures`)
     resolved   {by, at, reason, action}, once it is no longer OPEN
 """
 
@@ -25,6 +26,7 @@ from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.retry import is_retryable
 from orchestrator.domain.status import TaskStatus
+from orchestrator.domain.tolerance import NONE
 from orchestrator.domain.workflow import TaskSpec, TaskType
 from orchestrator.engine import attempt, claimcheck, documents
 from orchestrator.engine.aggregate import Aggregate
@@ -122,6 +124,9 @@ def _letter(
     }
     if item is not None:
         letter["item"] = item
+        tolerate = aggregate.workflow.tasks[aggregate.workflow.index[task]].tolerate
+        if tolerate != NONE:
+            letter["tolerated"] = True
     if aggregate.traceparent:
         letter["traceparent"] = aggregate.traceparent
     return letter

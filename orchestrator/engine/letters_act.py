@@ -153,15 +153,22 @@ def _changes_nothing(aggregate: Aggregate, found: Sequence[Document], wish: Wish
     alive = state.status in (ExecutionStatus.RUNNING, ExecutionStatus.PAUSED)
     if workflow.on_failure is not OnFailure.HOLD or not alive:
         return True
-    held = any(
-        state.tasks[workflow.index[letter.body["task"]]] != Code.DEAD_ACCEPTED for letter in found
-    )
+    held = any(_holds(aggregate, workflow.index[letter.body["task"]]) for letter in found)
     if held and wish.action is Action.DISCARD:
         raise ConflictError(
             "the execution holds for this task; retry it, skip it with an output, or fail it",
             code="EXECUTION_HOLDS",
         )
     return not held
+
+
+def _holds(aggregate: Aggregate, task: int) -> bool:
+    """Whether the execution waits for a decision about this task, or will: a map that tolerates
+    its failed items needs none."""
+    progress = aggregate.state.maps.get(task)
+    if progress is not None and aggregate.state.tasks[task] != Code.DEAD_LETTERED:
+        return aggregate.workflow.tasks[task].tolerate.exceeded(progress)
+    return aggregate.state.tasks[task] != Code.DEAD_ACCEPTED
 
 
 async def _change(

@@ -152,6 +152,7 @@ def _summary(doc: dict[str, Any]) -> dict[str, Any]:
         "attempt": doc["attempt"],
         "created_at": doc["createdAt"],
         "error": shapes.failure(doc.get("failure")),
+        "tolerated": doc.get("tolerated", False),
         "resolved": Resolution(**resolved) if resolved else None,
     }
 

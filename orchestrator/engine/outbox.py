@@ -1,6 +1,7 @@
 """The transactional outbox: messages stored with the change that causes them, sent afterwards.
 
-An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent", "sweepAt"}`;
+An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent", "sweepAt"}`, a
+message to another execution (a child's to its parent) with that one's id as a fifth field;
 its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on every
 resend of the entry, so that the broker's duplicate detection removes doubles, and never used for
 anything else.
@@ -39,13 +40,18 @@ def build(
         doc = documents.base(partition, ID_PREFIX + engine.ids.new(), "outbox")
         doc["sweepAt"] = now + engine.tunables.outbox_grace_ms
         doc["messages"] = [
-            [entry.message.type.value, entry.message.task, entry.message.item, entry.due_at]
-            for entry in outgoing[start : start + per_document]
+            _entry(partition, entry) for entry in outgoing[start : start + per_document]
         ]
         if traceparent:
             doc["traceparent"] = traceparent
         result.append(doc)
     return result
+
+
+def _entry(partition: tuple[str, ...], entry: Outgoing) -> list[Any]:
+    message = entry.message
+    fields = [message.type.value, message.task, message.item, entry.due_at]
+    return fields if message.execution == partition[1] else [*fields, message.execution]
 
 
 def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
@@ -56,8 +62,9 @@ def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
         trace = doc.get("traceparent", "")
-        for position, (kind, task, item, due_at) in enumerate(doc["messages"]):
-            message = Message(MessageType(kind), tenant, execution, task, item)
+        for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
+            to = other[0] if other else execution
+            message = Message(MessageType(kind), tenant, to, task, item)
             result.append(out_message(message, f"{entry_id}.{position}", due_at, trace))
     return result
 

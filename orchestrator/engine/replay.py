@@ -20,7 +20,7 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import audit, catalog, claimcheck, documents, facts, inspect, submit
+from orchestrator.engine import audit, catalog, claimcheck, documents, facts, inspect, pins, submit
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters_act import check_reason
@@ -92,6 +92,10 @@ async def replay(
     }
     more = {"replayFrom": start_at, "key": key, "traceparent": traceparent or None}
     header |= {field: value for field, value in more.items() if value is not None}
+    # The same version means the same children, too.
+    pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
+    if pinned:
+        header["pins"] = pinned
     if not await submit.store(engine, partition, header, workflow, kept):
         known = await submit.repeat(engine, tenant, id, digest, key or "")
         if known is None:

@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.domain import kin
 from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.failure import Failure
@@ -24,8 +25,9 @@ from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
 from orchestrator.engine import letters, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended, counted, still_held
+from orchestrator.engine.claims import Claim, Ended, counted
 from orchestrator.engine.core import Engine
+from orchestrator.engine.leasing import still_held
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
 
@@ -65,6 +67,36 @@ async def record(engine: Engine, claim: Claim, outcome: Outcome) -> None:
         return
     engine.metrics.count("weft_attempts_total", doc["status"])
     await relay.send_now(engine, written)
+
+
+async def park(engine: Engine, claim: Claim, fields: dict[str, Any], due_at: int | None) -> bool:
+    """End the claim without a result: the document as it is, without its lease, with `fields`
+    (status and `sweepAt` among them), and a message to look at it at `due_at` (None: none).
+    Whether it was written. Raises as `record` does."""
+    async with claim.lock:
+        now = engine.clock.now()
+        message = None if due_at is None else _again(claim.aggregate, claim.doc, due_at, now)
+        doc = {key: value for key, value in claim.doc.items() if key not in ("lease", "sweepAt")}
+        doc |= fields
+        written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+        if written is None and await still_held(engine, claim):
+            written = await _write(engine, claim.aggregate, doc, claim.etag, message, now)
+        claim.ended = True
+    if written is not None:
+        await relay.send_now(engine, written)
+    return written is not None
+
+
+async def record_wait(
+    engine: Engine, aggregate: Aggregate, doc: dict[str, Any], etag: str | None
+) -> None:
+    """Write the document of a `wait` that begins, with a message for the time when it is due."""
+    now = engine.clock.now()
+    message = _again(aggregate, doc, doc["dueAt"], now)
+    doc["sweepAt"] = doc["dueAt"] + (engine.tunables.retry_grace_ms if message else 0)
+    written = await _write(engine, aggregate, doc, etag, message, now)
+    if written is not None:
+        await relay.send_now(engine, written)
 
 
 async def record_end(engine: Engine, ended: Ended) -> None:
@@ -127,11 +159,16 @@ def _ended(
         return doc, _finished(claim.aggregate, doc)
     due_at = now + delay
     doc |= {"status": TaskStatus.RETRYING.value, "dueAt": due_at}
-    partition = claim.aggregate.partition
-    again = Outgoing(
-        Message(MessageType.RUN_TASK, *partition, doc["task"], doc.get("item")), due_at
-    )
-    return doc, again if delay <= MAX_SCHEDULE_AHEAD_MS else None
+    return doc, _again(claim.aggregate, doc, due_at, now)
+
+
+def _again(aggregate: Aggregate, doc: dict[str, Any], due_at: int, now: int) -> Outgoing | None:
+    """The message for the task's next turn; None beyond the horizon of scheduled messages:
+    `sweepAt` holds it then."""
+    if due_at - now > MAX_SCHEDULE_AHEAD_MS:
+        return None
+    message = Message(MessageType.RUN_TASK, *aggregate.partition, doc["task"], doc.get("item"))
+    return Outgoing(message, due_at)
 
 
 def _delay(claim: Claim, failure: Failure) -> int | None:
@@ -168,6 +205,8 @@ async def _write(
     doc["recorded"] = engine.ids.new()
     if doc["status"] == TaskStatus.RETRYING.value:
         doc["sweepAt"] = doc["dueAt"] + (engine.tunables.retry_grace_ms if message else 0)
+    elif "endedAt" in doc and kin.has_open_child(doc):
+        doc["sweepAt"] = now  # until it is known to have been stopped
     sends = outbox.build(
         engine,
         partition,

@@ -114,6 +114,10 @@ def task(
             "next_attempt_at": doc.get("dueAt") if status is TaskStatus.RETRYING else None,
             "error": failure(doc.get("failure")),
         }
+        if "child" in doc and doc["attempt"]:
+            fields["child"] = doc["child"]["execution"]
+        if status is TaskStatus.WAITING and "dueAt" in doc:
+            fields["due_at"] = doc["dueAt"]
     if item is None and at in state.maps:
         items = state.maps[at]
         fields["map"] = MapView(
@@ -151,6 +155,7 @@ def attempts(entries: Sequence[dict[str, Any]]) -> list[AttemptView]:
             started_at=entry["startedAt"],
             ended_at=entry.get("endedAt"),
             error=failure(entry.get("error")),
+            child=entry.get("child"),
         )
         for entry in entries
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain import codec, jsonvalues
@@ -27,11 +28,22 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import catalog, claimcheck, documents, outbox, relay
+from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, relay
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
 from orchestrator.ports import Conflict, Create
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A submission on behalf of another execution: under this id, with these fields in its header.
+    Whoever names the id again means the same execution, whatever else they say. `pinned`: its
+    version was chosen when the other one started, so archiving no longer matters."""
+
+    execution: str
+    header: Mapping[str, Any]
+    pinned: bool = False
 
 
 async def start(
@@ -45,6 +57,7 @@ async def start(
     tags: Mapping[str, str] | None = None,
     traceparent: str = "",
     started_by: str = "",
+    link: Link | None = None,
     id: str | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> StartResult:
@@ -64,9 +77,11 @@ async def start(
         {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
     )
     execution = derived_id(tenant, workflow, key) if key is not None else id or engine.ids.new()
+    if link is not None:
+        execution = link.execution
     if key is not None and (known := await repeat(engine, tenant, execution, digest, key)):
         return known
-    if head.body["archived"]:
+    if head.body["archived"] and not (link is not None and link.pinned):
         raise ConflictError(
             f"workflow {workflow!r} is archived; publish it again to start it",
             code="WORKFLOW_ARCHIVED",
@@ -98,9 +113,13 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
+    if pinned := await pins.resolve(engine, tenant, runnable):
+        header["pins"] = pinned
+    header |= {} if link is None else link.header
     created = await store(engine, partition, header, runnable)
     if not created:
-        known = await repeat(engine, tenant, execution, digest, key or "")
+        same = digest if link is None else None
+        known = await repeat(engine, tenant, execution, same, key or "")
         if known is None:
             raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")
         return known
@@ -190,16 +209,16 @@ def derived_id(tenant: str, workflow: str, key: str) -> str:
 
 
 async def repeat(
-    engine: Engine, tenant: str, execution: str, digest: str, key: str
+    engine: Engine, tenant: str, execution: str, digest: str | None, key: str
 ) -> StartResult | None:
-    """The first answer again, if the execution exists."""
+    """The first answer again, if the execution exists. `digest` None: whatever was asked for."""
     found = await patiently(
         engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
     )
     doc = found.get(execution)
     if doc is None:
         return None
-    if doc.body["requestHash"] != digest:
+    if digest is not None and doc.body["requestHash"] != digest:
         raise ConflictError(
             f"idempotency key {key!r} was used before with another request; use a new key, or send "
             "the same request",

@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import notify_docs, outbox, relay, signal_docs
 from orchestrator.engine.breakers_silence import is_postponed
@@ -43,12 +44,15 @@ async def sweep(engine: Engine) -> SweepReport:
     signals: list[OutMessage] = []
     notifications: list[OutMessage] = []
     executions: list[OutMessage] = []
+    looks: list[OutMessage] = []
     swept: list[tuple[object, ...]] = []
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
     for doc in await _overdue(engine, "task", now):
         if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
-            tasks.append(_message(engine, doc, MessageType.RUN_TASK))
+            # A task that waits for a child or a time is looked at now and then: nothing was lost.
+            sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
+            sending.append(_message(engine, doc, MessageType.RUN_TASK))
             swept.append(_key(doc))
     for doc in await _overdue(engine, signal_docs.TYPE, now):
         if not _recently(engine, doc, now):
@@ -62,13 +66,13 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
             swept.append(_key(doc))
-    if await _send(engine, tasks + signals + notifications + executions):
+    if await _send(engine, tasks + signals + notifications + looks + executions):
         for key in swept:
             engine.part(_Swept).sent.put(key, now)
     engine.metrics.count("weft_repairs_total", "task", len(tasks))
     engine.metrics.count("weft_repairs_total", "signal", len(signals))
     engine.metrics.count("weft_repairs_total", "notification", len(notifications))
-    engine.metrics.count("weft_checks_total", by=len(executions))
+    engine.metrics.count("weft_checks_total", by=len(executions) + len(looks))
     report = SweepReport(
         outboxes=outboxes, tasks=len(tasks), signals=len(signals), executions=len(executions)
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import jsonvalues, kin
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.events import TaskFailed
 from orchestrator.domain.failure import Failure
@@ -90,9 +90,12 @@ def _unchanged(aggregate: Aggregate, task: int, doc: Document | None, attempt: i
 
 
 def _closed(doc: dict[str, Any], failure: Failure, now: int) -> dict[str, Any]:
-    """The document after the take-over. An attempt that ran ends with the failure, too."""
+    """The document after the take-over. An attempt that ran, or waits for its child, ends with
+    the failure, too; the child is stopped afterwards."""
     body = claims.without_lease(doc)
-    if doc["status"] == TaskStatus.RUNNING.value:
+    if kin.has_open_child(doc):
+        body["sweepAt"] = now
+    if doc["status"] in (TaskStatus.RUNNING.value, TaskStatus.WAITING.value):
         last = {**doc["attempts"][-1], "endedAt": now, "error": failure.to_doc()}
         body["attempts"] = [*doc["attempts"][:-1], last]
     return body | {

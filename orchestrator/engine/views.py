@@ -114,6 +114,12 @@ class ExecutionView(ExecutionSummary):
     """The execution that this one repeats."""
     replay_from: str | None = None
     """The task from which on it does; results of others were copied."""
+    parent_task: str | None = None
+    """The task of the parent that started it."""
+    parent_item: int | None = None
+    """The item of that task, if it is a map."""
+    depth: int = 0
+    """Executions above it: its parent, that one's, and so on."""
     event: EventOrigin | None = None
     """The event that started it, through which trigger."""
     traceparent: str | None = None
@@ -137,6 +143,8 @@ class AttemptView(View):
     started_at: Instant
     ended_at: Instant | None = None
     error: FailureView | None = None
+    child: str | None = None
+    """The execution that this attempt of a `workflow` task started."""
 
 
 class LeaseView(View):
@@ -185,6 +193,8 @@ class TaskSummary(View):
     due_at: Instant | None = None  # of a wait
     deadline_at: Instant | None = None  # while it is in flight, if it has one
     map: MapView | None = None
+    child: str | None = None
+    """The execution that a `workflow` task started last."""
     error: FailureView | None = None
 
 

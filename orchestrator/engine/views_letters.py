@@ -36,6 +36,8 @@ class DeadLetterSummary(View):
     attempt: int  # 0: it never reached a worker
     created_at: Instant
     error: FailureView | None = None
+    tolerated: bool = False
+    """An item of a map that may succeed without it (`tolerateFailures`)."""
     resolved: Resolution | None = None
 
 

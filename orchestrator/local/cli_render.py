@@ -130,6 +130,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     grid.add_column(overflow="fold")
     grid.add_row("execution", Text(printable(execution["id"]), "bold"))
     grid.add_row("workflow", f"{execution['workflow']} version {execution['version']}")
+    if execution.get("parent"):
+        grid.add_row("child of", Text(printable(_parent_text(execution))))
     status = status_text(execution["status"])
     grid.add_row(
         "status", status.append(" (terminated)") if execution.get("terminated") else status
@@ -152,6 +154,16 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     if execution.get("error"):
         grid.add_row("error", Text("\n".join(failure_lines(execution["error"])), "red"))
     return grid
+
+
+def _parent_text(execution: Mapping[str, Any]) -> str:
+    """`1f2e…, task ship[3]`."""
+    text = str(execution["parent"])
+    if execution.get("parentTask"):
+        text += f", task {execution['parentTask']}"
+        if execution.get("parentItem") is not None:
+            text += f"[{execution['parentItem']}]"
+    return text
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
@@ -261,6 +273,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(f"skipped: {task['reason']}")
     if task.get("map"):
         notes.append(map_text(task["map"]))
+    if task.get("child"):
+        notes.append(f"child {task['child']}")
     if task.get("nextAttemptAt"):
         notes.append(f"next attempt {clock(task['nextAttemptAt'])[11:]}")
     if task.get("dueAt") and task["status"] not in SETTLED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,13 @@ class Flow:
     definition: dict[str, Any]
     input: dict[str, Any]
     comparable: bool
+    children: tuple[Flow, ...] = ()  # workflows that it starts
+
+    def family(self) -> Iterator[Flow]:
+        """It, its children, theirs."""
+        yield self
+        for child in self.children:
+            yield from child.family()
 
     @property
     def signals(self) -> dict[str, list[str]]:
@@ -31,16 +39,21 @@ class Flow:
         return found
 
 
-def draw(rng: random.Random, name: str) -> Flow:
-    """A workflow of 1 to 9 tasks; now and then a wide one."""
+MAX_LEVEL = 2
+"""Generations below the one that a client starts."""
+
+
+def draw(rng: random.Random, name: str, level: int = 0) -> Flow:
+    """A workflow of 1 to 9 tasks; now and then a wide one. Children (`level` over 0) are small."""
     gentle = rng.random() < 0.5  # nothing fails for good, so that whole graphs run
     tasks: dict[str, Any] = {}
-    wide = rng.random() < 0.05
-    for position in range(25 if wide else rng.randint(1, 9)):
+    wide = level == 0 and rng.random() < 0.05
+    child = f"{name}-c" if level < MAX_LEVEL else None
+    for position in range(25 if wide else rng.randint(1, 3 if level else 9)):
         ids = list(tasks)
         needs = sorted(rng.sample(ids, min(len(ids), rng.choice((0, 1, 1, 2, 3)))))
-        tasks[f"t{position}"] = _task(rng, needs, gentle)
-    timeout = None if rng.random() < 0.9 else rng.choice(("15s", "60s"))
+        tasks[f"t{position}"] = _task(rng, needs, gentle, child)
+    timeout = None if level or rng.random() < 0.9 else rng.choice(("15s", "60s"))
     definition: dict[str, Any] = {"name": name, "tasks": tasks}
     definition["onFailure"] = rng.choice(("continue", "continue", "failFast", "failFast", "hold"))
     if timeout is not None:
@@ -56,8 +69,14 @@ def draw(rng: random.Random, name: str) -> Flow:
         "items": [rng.randint(0, 99) for _ in range(rng.randint(0, 6))],
     }
     late = _deadlines(definition)
-    limited = _signals(definition)
-    return Flow(name, definition, given, comparable=timeout is None and not (late or limited))
+    # Signallers know executions that a client started; a child would wait for ever.
+    waits = level == 0 and _signals(definition)
+    born = [task for task in tasks.values() if _starts(task)]
+    children = (draw(rng, str(child), level + 1),) if born else ()
+    limited = any("timeout" in task or "timeout" in task.get("do", {}) for task in born)
+    same = timeout is None and not (late or limited or waits)
+    same = same and all(one.comparable for one in children)
+    return Flow(name, definition, given, comparable=same, children=children)
 
 
 def _signals(definition: dict[str, Any]) -> bool:
@@ -100,8 +119,15 @@ def _add_compensations(definition: dict[str, Any], gentle: bool) -> None:
             task["compensate"] = _work(rng, [f"${{tasks.{id}.output}}", "${input.a}"], gentle)
 
 
-def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
-    kind = rng.choice(("activity",) * 6 + ("map", "map", "wait", "transform"))
+def _starts(task: dict[str, Any]) -> bool:
+    return "workflow" in (task["type"], task.get("do", {}).get("type"))
+
+
+def _task(
+    rng: random.Random, needs: list[str], gentle: bool, child: str | None = None
+) -> dict[str, Any]:
+    kinds = ("activity",) * 6 + ("map", "map", "wait", "transform")
+    kind = rng.choice(kinds if child is None else (*kinds, "workflow"))
     task: dict[str, Any] = {"type": kind}
     if needs:
         task["needs"] = needs
@@ -120,12 +146,39 @@ def _task(rng: random.Random, needs: list[str], gentle: bool) -> dict[str, Any]:
         task["output"] = {"n": rng.randint(0, 9), "of": _uses(rng, needs)}
     elif kind == "map":
         task["items"] = _items(rng, needs)
-        task["do"] = _work(rng, ["${item}", "${index}"], gentle)
-        if rng.random() < 0.5:
-            task["maxConcurrency"] = rng.randint(1, 3)
-        task |= _limits(rng, task["do"]["input"]["do"])
+        _map(rng, task, gentle, child)
+    elif kind == "workflow":
+        task |= _child(rng, str(child), "${input.a}")
     else:
         task |= _work(rng, _uses(rng, needs), gentle)
+    return task
+
+
+def _map(rng: random.Random, task: dict[str, Any], gentle: bool, child: str | None) -> None:
+    """What a map runs, and how."""
+    if rng.random() < 0.5:
+        task["maxConcurrency"] = rng.randint(1, 3)
+    if rng.random() < 0.3:
+        task["tolerateFailures"] = rng.choice((1, 2, "50%", "100%"))
+    roll = rng.random()
+    if child is not None and roll < 0.2:
+        task["do"] = _child(rng, child, "${index}")
+    elif roll < 0.3:
+        task["do"] = {"type": "wait", "duration": rng.choice(("0s", "1s", "40s"))}
+    elif roll < 0.35:
+        task["do"] = {"type": "wait", "until": "${item}"}  # no time
+    else:
+        task["do"] = _work(rng, ["${item}", "${index}"], gentle)
+        task |= _limits(rng, task["do"]["input"]["do"])
+
+
+def _child(rng: random.Random, child: str, number: str) -> dict[str, Any]:
+    given = {"a": number, "items": "${input.items}"}
+    task: dict[str, Any] = {"type": "workflow", "workflow": child, "input": given}
+    if rng.random() < 0.3:
+        task["retry"] = {"maxAttempts": 2, "initialInterval": "1s", "jitter": "none"}
+    if rng.random() < 0.1:
+        task["timeout"] = rng.choice(("5s", "40s"))
     return task
 
 

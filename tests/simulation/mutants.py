@@ -21,6 +21,7 @@ from orchestrator.engine import (
     commit,
     facts,
     leases,
+    leasing,
     letters_act,
     letters_wish,
     orchestrate,
@@ -98,10 +99,11 @@ MUTANTS = (
     ),
     Mutant(
         "claim with an unclear answer believed",
-        claims,
-        "_held",
+        leasing,
+        "held",
         'doc.body.get("lease", {}).get("token") != token',
         "False",
+        also=(claims,),
     ),
     Mutant(
         "claim without if_match",

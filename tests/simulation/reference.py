@@ -19,8 +19,13 @@ from tests.simulation.world import TENANT, Submission, World
 
 
 def attempts_of(world: World, execution: str) -> dict[str, int]:
+    """Attempts that were paid for, by task document."""
     docs = world.store.bodies(EXECUTIONS, (TENANT, execution))
-    return {id: doc["attempt"] for (_, id), doc in docs.items() if doc["type"] == "task"}
+    return {
+        id: doc["attempt"] - doc.get("granted", 0)
+        for (_, id), doc in docs.items()
+        if doc["type"] == "task"
+    }
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ class Watch:
         self.statuses: dict[str, str] = {}
         self.outboxes: set[str] = set()
         self.folded: dict[str, ExecutionState] = {}
+        self.parents: dict[str, str] = {}  # child -> the execution that started it
+        self.born: dict[tuple[Any, ...], str] = {}  # (parent, task, item, number or attempt)
         self.undoing = UndoWatch(world)
         self.letters = LetterWatch(world)
         self.dispatched: set[tuple[str, int]] = set()  # (execution, task) that ever was
@@ -118,7 +120,7 @@ class Watch:
         if claimed:
             self.claims[execution, new["id"]] += 1
             self._claimed(where, execution, old, new)
-        elif new["attempt"] != before:
+        elif new["attempt"] != before and not _no_time(new):
             self.fail(f"{where}: attempt {before} became {new['attempt']} without a claim")
         if new["status"] not in FINAL and "sweepAt" not in new:
             self.fail(f"{where}: {new['status']} without sweepAt, nobody would miss it")
@@ -149,6 +151,7 @@ class Watch:
             return
         state = new["state"]
         if old is None:
+            self._birth(execution, new)
             if state["seq"] != 0 or not records:
                 self.fail(f"{execution}: begins at commit {state['seq']}")
             return
@@ -180,6 +183,17 @@ class Watch:
                 self.fail(f"{execution}: task {position} moved from {was} to {now}")
             if was in "PSsX" and now in "QWCD":
                 self._needs(execution, state["tasks"], *tasks[position])
+
+    def _birth(self, execution: str, new: Any) -> None:
+        """No task starts two children for one attempt, or under one number."""
+        if "parent" not in new:
+            return
+        self.parents[execution] = new["parent"]
+        place = new["parentTask"]
+        for kind in ("number", "attempt"):
+            key = (new["parent"], place["task"], place.get("item"), kind, place[kind])
+            if self.born.setdefault(key, execution) != execution:
+                self.fail(f"{key} started {self.born[key]} and {execution}")
 
     def _fold(self, execution: str, before: Any, state: Any, events: list[Any]) -> None:
         """The events of this commit lead from the state before to the state after."""
@@ -235,6 +249,12 @@ class Watch:
         valid = self.world.now() + MAX_SKEW_MS < until
         if doc["status"] in FINAL and doc["attempt"] <= call.attempt and valid:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran after its result")
+
+
+def _no_time(doc: Any) -> bool:
+    """Whether a wait inside a map had no time to wait for, which is an attempt without a lease."""
+    type = doc.get("failure", {}).get("type")
+    return doc["status"] == "DEAD_LETTERED" and type in ("WAIT_INVALID", "EXPRESSION_FAILED")
 
 
 def _result(doc: Any) -> tuple[Any, ...]:

@@ -207,13 +207,14 @@ class World:
         """The workflow that an execution runs."""
         doc = self.document(execution)
         assert doc is not None
-        return next(one.flow for one in self.submissions if one.flow.name == doc["workflow"])
+        flows = (flow for one in self.submissions for flow in one.flow.family())
+        return next(flow for flow in flows if flow.name == doc["workflow"])
 
     # --- the run ----------------------------------------------------------------------------------
 
     async def publish(self, flows: list[Flow]) -> None:
         """Before anything fails."""
-        for flow in flows:
+        for flow in (member for one in flows for member in one.family()):
             await catalog.publish(self.client.engine, TENANT, flow.definition)
 
     def start_workers(self) -> None:

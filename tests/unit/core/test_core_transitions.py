@@ -57,8 +57,11 @@ def test_nothing_leaves_a_settled_status_but_by_an_operators_decision() -> None:
     }
     for table in (tr.TASK, tr.ITEM, tr.WORKER):
         left = {(operation, source) for operation, source in table if source in final}
-        again = (tr.WorkerOperation.CLAIM, TaskStatus.CANCELLED)
-        assert {operation for operation, _ in left - {again}} <= OPERATORS
+        given_back = {
+            (tr.WorkerOperation.CLAIM, TaskStatus.CANCELLED),
+            (tr.WorkerOperation.WAIT, TaskStatus.CANCELLED),
+        }
+        assert {operation for operation, _ in left - given_back} <= OPERATORS
     ended = {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
     left = [(operation, source) for operation, source in tr.EXECUTION if source in ended]
     again = tr.ExecutionOperation.COMPENSATE_AGAIN

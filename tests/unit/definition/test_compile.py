@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.domain import defaults
 from orchestrator.domain.compile import compile_workflow, load_workflow
+from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Scope
 from orchestrator.domain.support import unsupported
@@ -130,6 +131,72 @@ def test_what_a_map_runs_inherits_from_the_map() -> None:
     assert task.do.template.evaluate(Scope(item="i")) == "i"
 
 
+@pytest.mark.parametrize(
+    ("written", "items", "allowed"),
+    [
+        ("3", 10, 3),
+        ("0", 10, 0),
+        ("'10%'", 10, 1),
+        ("'10%'", 19, 1),
+        ("'10%'", 9, 0),
+        ("'2.5%'", 10_000, 250),
+        ("'0.05%'", 10_000, 5),
+        ("'100%'", 7, 7),
+        ("'100.00%'", 7, 7),
+        ("null", 7, 0),
+    ],
+)
+def test_tolerated_failures_are_a_count_or_a_share(written: str, items: int, allowed: int) -> None:
+    do = "do: {type: transform, output: 1}"
+    raw = tasks(f"{{a: {{type: map, items: [], tolerateFailures: {written}, {do}}}}}")
+    (task,) = compiled(raw).tasks
+    assert task.tolerate.allowed(items) == allowed
+
+
+def test_a_child_has_one_attempt_and_no_time_limit_unless_the_task_says_so() -> None:
+    raw = tasks(
+        """
+        a: {type: workflow, workflow: x, input: "${input}"}
+        b: {type: workflow, workflow: x, version: 3, timeout: 2d, retry: {initialInterval: 5s}}
+        m: {type: map, items: [], do: {type: workflow, workflow: x}}
+        n:
+          type: map
+          items: []
+          timeout: 9s
+          retry: {maxAttempts: 4}
+          do: {type: workflow, workflow: x}
+        """
+    )
+    raw["defaults"] = {"timeout": "5s", "retry": {"maxAttempts": 7}}
+    a, b, m, n = compiled(raw).tasks
+    assert m.do is not None
+    assert n.do is not None
+    shown = [(one.workflow, one.workflow_version) for one in (a, b, m.do, n.do)]
+    assert shown == [("x", None), ("x", 3), ("x", None), ("x", None)]
+    assert [one.retry.max_attempts for one in (a, b, m.do, n.do)] == [1, 7, 1, 4]
+    never = MAX_DURATION_MS
+    assert [one.timeout_ms for one in (a, b, m.do, n.do)] == [never, 172_800_000, never, 9_000]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{type: workflow, workflow: %s}",
+        "{type: map, items: [], do: {type: workflow, workflow: %s}}",
+    ],
+)
+def test_a_workflow_cannot_be_its_own_child(place: str) -> None:
+    """Nor inside a map; another version of it must be named."""
+    raw = tasks("{a: %s}" % (place % "w"))
+    with pytest.raises(InvalidError) as caught:
+        check(raw)
+    (detail,) = caught.value.details
+    where = "$.tasks.a.do" if "map" in place else "$.tasks.a"
+    assert (detail.code, detail.field) == ("OWN_CHILD", f"{where}.workflow")
+    assert "name the version" in detail.hint
+    check(tasks("{a: %s}" % (place % "w, version: 1")))
+
+
 def test_positions_and_edges() -> None:
     raw = tasks(
         """
@@ -215,7 +282,6 @@ def test_loading_what_was_never_published_is_a_clear_error(raw: Any) -> None:
 def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
     assert fields == {
-        "$.tasks.ship.type",
         "$.tasks.old.type",
     }
     raw = tasks(
@@ -229,7 +295,6 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     assert {item.code for item in found} == {"NOT_YET_SUPPORTED"}
     assert {item.field for item in found} == {
         "$.tasks.a.do.type",
-        "$.tasks.b.do.type",
     }
     assert unsupported(check(tasks("{a: {type: transform, output: 1}}"))) == []
 

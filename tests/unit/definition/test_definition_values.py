@@ -258,6 +258,21 @@ def test_unknown_fields_are_refused_with_the_nearest_known_name() -> None:
             ".maxConcurrency",
             "BAD_VALUE",
         ),
+        *(
+            (
+                f"{{type: map, items: [], tolerateFailures: {value}, "
+                "do: {type: transform, output: 1}}",
+                ".tolerateFailures",
+                code,
+            )
+            for value, code in (
+                *(("-1", "BAD_TOLERANCE"), ("10001", "BAD_TOLERANCE"), ("1.5", "WRONG_TYPE")),
+                *(("true", "WRONG_TYPE"), ("[1]", "WRONG_TYPE"), ("'10'", "BAD_TOLERANCE")),
+                *(("'101%'", "BAD_TOLERANCE"), ("'100.1%'", "BAD_TOLERANCE")),
+                *(("'-1%'", "BAD_TOLERANCE"), ("'5 %'", "BAD_TOLERANCE"), ("'%'", "BAD_TOLERANCE")),
+                *(("'1.234%'", "BAD_TOLERANCE"), ("some", "BAD_TOLERANCE")),
+            )
+        ),
         ("{type: map, items: [], do: {type: map, items: []}}", ".do.type", "MAP_IN_MAP"),
         ("{type: map, items: [], do: {type: wait}}", ".do", "BAD_WAIT"),
         ("{type: map, items: [], do: {}}", ".do.type", "MISSING_FIELD"),

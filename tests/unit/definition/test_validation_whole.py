@@ -167,7 +167,7 @@ side: {{{STEP}}}
             "",
         ),
         ("{type: publish, event: {type: '${secrets.K}'}}", ".event.type", "MISPLACED_NAME"),
-        ("{type: workflow, workflow: w, input: '${secrets.K}'}", ".input", "MISPLACED_NAME"),
+        ("{type: workflow, workflow: other, input: '${secrets.K}'}", ".input", "MISPLACED_NAME"),
     ],
 )
 def test_what_an_expression_may_name(task: str, path: str, code: str) -> None:

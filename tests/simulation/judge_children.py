@@ -1,0 +1,36 @@
+"""Invariants of parents and children that are looked at when faults are over."""
+
+from __future__ import annotations
+
+from orchestrator.domain.topology import EXECUTIONS
+from tests.simulation.world import TENANT, World
+
+STOPPED_WITHIN_S = 1_200
+"""How long a child may run after its parent's cancel, faults of some minutes included."""
+
+
+def family(world: World, execution: str) -> list[str]:
+    """It and all its descendants."""
+    found = [execution]
+    for id in found:  # grows while it is read
+        found += [child for child, parent in world.watch.parents.items() if parent == id]
+    return found
+
+
+def judge_children(world: World) -> None:
+    """Every child is known to its parent, and was not left behind by it."""
+    for id, parent in world.watch.parents.items():
+        doc, above = world.document(id), world.document(parent)
+        if doc is None or above is None:
+            world.fail(f"{id}: it or its parent {parent} is lost")
+            continue
+        place = doc["parentTask"]
+        name = f"task:{place['task']}" + (f":{place['item']}" if "item" in place else "")
+        task = world.store.body(EXECUTIONS, (TENANT, parent), name)
+        if task is None or task["child"]["number"] < place["number"]:
+            world.fail(f"{id}: its parent's {name} does not know it: {task}")
+        if task is not None and not task["child"].get("settled"):
+            world.fail(f"{parent}/{name}: ended without knowing the end of its child: {task}")
+        left = doc["state"].get("endedAt", 0) - above["state"].get("endedAt", 0)
+        if above["status"] == "CANCELLED" and left > STOPPED_WITHIN_S * 1000:
+            world.fail(f"{id}: ran for {left} ms after its parent was cancelled")
