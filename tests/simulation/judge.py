@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import outbox, verify
-from tests.simulation.judge_children import family, judge_children
+from tests.simulation.judge_children import family, judge_children, judge_settled
 from tests.simulation.judge_letters import altered, judge_letters
 from tests.simulation.profile import Profile
 from tests.simulation.reference import Reference, attempts_of
@@ -121,6 +121,7 @@ async def recover_again(world: World) -> None:
         world.fail(f"not quiet {QUIET_WITHIN_S} s after the end: {left} {_outboxes(world)}")
         return
     await world.until(lambda: False, 120)
+    judge_settled(world)
     before = _snapshot(world)
     messages: list[Message] = []
     for body in world.store.bodies(EXECUTIONS).values():

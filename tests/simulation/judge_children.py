@@ -29,8 +29,14 @@ def judge_children(world: World) -> None:
         task = world.store.body(EXECUTIONS, (TENANT, parent), name)
         if task is None or task["child"]["number"] < place["number"]:
             world.fail(f"{id}: its parent's {name} does not know it: {task}")
-        if task is not None and not task["child"].get("settled"):
-            world.fail(f"{parent}/{name}: ended without knowing the end of its child: {task}")
         left = doc["state"].get("endedAt", 0) - above["state"].get("endedAt", 0)
         if above["status"] == "CANCELLED" and left > STOPPED_WITHIN_S * 1000:
             world.fail(f"{id}: ran for {left} ms after its parent was cancelled")
+
+
+def judge_settled(world: World) -> None:
+    """When all is silent, every task knows that its child has ended: nobody looks any more."""
+    for (partition, id), doc in world.store.bodies(EXECUTIONS).items():
+        child = doc.get("child") if doc["type"] == "task" else None
+        if child is not None and ("sweepAt" in doc or not child.get("settled")):
+            world.fail(f"{partition[1]}/{id}: does not know the end of its child: {doc}")
