@@ -22,6 +22,8 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import body_hash, child_path
 
 SPEC_VERSION: Final = "1.0"
+HOPS: Final = "wefthops"
+"""Name of the extension attribute that `CloudEvent.hops` reads."""
 MAX_BATCH_EVENTS: Final = 500
 MAX_NAME_CHARS: Final = 64
 """Of an extension attribute's name; the specification advises 20."""
@@ -38,6 +40,7 @@ _TIME: Final = re.compile(
 _TRACE: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
+_DIGITS: Final = re.compile("[0-9]{1,9}")
 _INT32: Final = 2**31
 
 
@@ -79,6 +82,16 @@ class CloudEvent:
         well-formed one."""
         given = self.body.get("traceparent")
         return given if isinstance(given, str) and _TRACE.fullmatch(given) else ""
+
+    @property
+    def hops(self) -> int:
+        """How many executions that an event started lie behind it (extension `HOPS`): what Weft
+        publishes counts them, so that a circle ends. Text is read too: headers know nothing else.
+        Anything that is no number of hops is 0."""
+        given = self.body.get(HOPS)
+        if isinstance(given, str) and _DIGITS.fullmatch(given):
+            given = int(given)
+        return max(0, given) if type(given) is int else 0
 
     @property
     def content(self) -> str:

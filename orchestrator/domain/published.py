@@ -11,6 +11,7 @@ import hashlib
 import re
 from typing import Any, Final
 
+from orchestrator.domain.cloudevents import HOPS
 from orchestrator.domain.codec import iso
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
@@ -37,11 +38,11 @@ class BadEvent(Exception):
 
 
 def cloud_event(
-    value: Json, *, id: str, source: str, time: int, traceparent: str = ""
+    value: Json, *, id: str, source: str, time: int, traceparent: str = "", hops: int = 0
 ) -> dict[str, Any]:
     """The CloudEvent of `value`, the evaluated `event` of a task: `{type, source?, subject?,
     data?}`. `source`: what stands for a source that was left out. `time`: epoch ms. A null field
-    counts as left out. Raises `BadEvent`."""
+    counts as left out. `hops`: see `CloudEvent.hops`. Raises `BadEvent`."""
     if not isinstance(value, dict):
         raise BadEvent("event", "must be an object")
     given = {name: value.get(name) for name in _FIELDS}
@@ -58,6 +59,8 @@ def cloud_event(
         event["subject"] = subject
     if traceparent:
         event["traceparent"] = traceparent
+    if hops:
+        event[HOPS] = hops
     if given["data"] is not None:
         event["datacontenttype"] = "application/json"
         event["data"] = given["data"]
