@@ -55,7 +55,7 @@ async def run(
     engine: Engine, call: ActivityCall, target: str, workflow: str, hops: int = 0
 ) -> Json:
     """One attempt: publish `call.input`, the evaluated event, to `target`; the output is
-    `{"id", "source", "type", "to"}`. Raises `ActivityFailed`."""
+    `{"id", "source", "type", "to"}`. `hops`: see `CloudEvent.hops`. Raises `ActivityFailed`."""
     known = targets(engine)
     if target not in known:
         hint = Nearest().hint(target, known)
