@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
 
-from orchestrator.domain.errors import ErrorDetail, MalformedError
+from orchestrator.domain.errors import ErrorDetail, MalformedError, WeftError
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import body_hash, child_path
 
@@ -143,9 +143,10 @@ def either(value: Json, path: str = "$") -> CloudEvent:
     return event_grid(value, path) if is_event_grid(value) else structured(value, path)
 
 
-def batch(value: Json) -> list[CloudEvent | MalformedError]:
-    """The events of a list, each by itself: one that is wrong is its error instead. Raises
-    `MalformedError` if it is no list, or has more than `MAX_BATCH_EVENTS`."""
+def batch(value: Json | list[Json | WeftError]) -> list[CloudEvent | MalformedError]:
+    """The events of a list, each by itself: one that is wrong, or that could not be read
+    (`parse_json_items`), is its error instead. Raises `MalformedError` if it is no list, or has
+    more than `MAX_BATCH_EVENTS`."""
     if not isinstance(value, list):
         raise invalid([ErrorDetail("$", "a batch must be a list of events", "WRONG_TYPE")])
     if len(value) > MAX_BATCH_EVENTS:
@@ -153,6 +154,9 @@ def batch(value: Json) -> list[CloudEvent | MalformedError]:
         raise invalid([ErrorDetail("$", text, "BATCH_TOO_LARGE")])
     found: list[CloudEvent | MalformedError] = []
     for position, item in enumerate(value):
+        if isinstance(item, WeftError):
+            found.append(invalid(list(item.details)))
+            continue
         try:
             found.append(either(item, f"$[{position}]"))
         except MalformedError as error:
