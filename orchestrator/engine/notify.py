@@ -63,7 +63,7 @@ LEASE_MS = 30_000
 CONFLICT = 409
 """Another request of ours may be in the receiver's works: tried again, unlike other 4xx."""
 REDIRECTS = range(300, 400)
-"""Not followed: a POST would become a GET, or lose its signature, and the page behind answer 200."""
+"""Not followed: a POST would become a GET or lose its signature, and some page answer 200."""
 
 
 async def handle(engine: Engine, message: Message, incoming: Incoming) -> None:

@@ -234,8 +234,8 @@ async def document(req: func.HttpRequest, allowed: Sequence[str]) -> Json:
 
 
 async def items(req: func.HttpRequest, allowed: Sequence[str]) -> Json | list[Json | WeftError]:
-    """The body as JSON, under one of the `allowed` content types; in a list, an element that cannot be read is its error
-    (see `parse_json_items`). Raises as `document` does."""
+    """The body as JSON, under one of the `allowed` content types; in a list, an element that cannot
+    be read is its error (see `parse_json_items`). Raises as `document` does."""
     body = raw_body(req)
     media_type(req, allowed)
     if not body.strip():
