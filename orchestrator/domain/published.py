@@ -8,11 +8,12 @@ message ids, see it once.
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import Any, Final
 
+from orchestrator.domain import cloudevents
 from orchestrator.domain.cloudevents import HOPS
 from orchestrator.domain.codec import iso
+from orchestrator.domain.errors import MalformedError
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 
@@ -24,7 +25,6 @@ PUBLISH_FAILED: Final = "PUBLISH_FAILED"
 MAX_ID_CHARS: Final = 128
 
 _FIELDS: Final = ("type", "source", "subject", "data")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class BadEvent(Exception):
@@ -64,6 +64,11 @@ def cloud_event(
     if given["data"] is not None:
         event["datacontenttype"] = "application/json"
         event["data"] = given["data"]
+    try:
+        cloudevents.structured(event)
+    except MalformedError as error:  # or the target would refuse it, after the task has succeeded
+        first = error.details[0]
+        raise BadEvent(f"event{first.field.removeprefix('$')}", first.message) from None
     return event
 
 
@@ -80,6 +85,4 @@ def _text(given: dict[str, Json], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise BadEvent(f"event.{name}", "must be text")
-    if _CONTROL.search(value):
-        raise BadEvent(f"event.{name}", "must not hold control characters")
     return value
