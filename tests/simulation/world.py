@@ -193,7 +193,11 @@ class World:
 
     def position(self, execution: str, task: str) -> int:
         """Place of a task in its definition."""
-        return list(all_tasks(self.flow(execution).definition)).index(task)
+        return self.names(execution).index(task)
+
+    def names(self, execution: str) -> list[str]:
+        """Ids of the tasks, compensations included, by position."""
+        return list(all_tasks(self.flow(execution).definition))
 
     def accepted(self) -> list[str]:
         """Executions that a client was told of."""
