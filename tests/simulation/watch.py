@@ -121,6 +121,8 @@ class Watch:
         if claimed:
             self.claims[execution, new["id"]] += 1
             self._claimed(where, execution, old, new)
+            for feature in self.world.features:
+                feature.claimed(where, new)
         elif new["attempt"] != before and not _no_time(new):
             self.fail(f"{where}: attempt {before} became {new['attempt']} without a claim")
         if new["status"] not in FINAL and "sweepAt" not in new:
