@@ -29,7 +29,15 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
-from orchestrator.engine import claimcheck, claims, control, handback, mapwaits, results
+from orchestrator.engine import (
+    claimcheck,
+    claims,
+    control,
+    handback,
+    mapwaits,
+    repairs,
+    results,
+)
 from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.claims import Claim, Ended
 from orchestrator.engine.core import Engine
@@ -94,6 +102,8 @@ async def _child(engine: Engine, found: Parked) -> int | None:
         await _cancel(engine, found, "the time limit of its parent's task has passed")
         doc = await _read(engine, found) or doc
         status = ExecutionStatus(doc["status"])
+    if not late:
+        repairs.count_look(engine, found.doc, "child")
     outcome = await _outcome(engine, found, doc, status, late=late)
     await _record(engine, found, outcome, settled=True)
     return None
