@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.positions import pack_times, unpack_times
+from orchestrator.domain.positions import pack_times, times_of
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import MAP_CHUNK_ITEMS
@@ -85,7 +85,7 @@ def state_from_doc(
         waits={int(task): due for task, due in waits.items()},
         signals={name: tuple(ids) for name, ids in signals.items()},
         consumed={int(task): id for task, id in consumed.items()},
-        deadlines=dict(unpack_times(doc.get("deadlines") or {})),
+        deadlines=times_of(doc.get("deadlines") or {}),
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),
         accepted_at=doc["acceptedAt"],
