@@ -62,9 +62,9 @@ var containers = [
   }
 ]
 
-var executionsOptions = { autoscaleSettings: { maxThroughput: executionsMaxThroughput } }
+var executionsOptions = serverless ? {} : { autoscaleSettings: { maxThroughput: executionsMaxThroughput } }
 
-resource account 'Microsoft.DocumentDB/databaseAccounts@2025-04-15' = {
+resource account 'Microsoft.DocumentDB/databaseAccounts@2025-10-15' = {
   name: accountName
   location: location
   tags: tags
@@ -95,7 +95,7 @@ resource account 'Microsoft.DocumentDB/databaseAccounts@2025-04-15' = {
   }
 }
 
-resource database 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases@2025-04-15' = {
+resource database 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases@2025-10-15' = {
   parent: account
   name: databaseName
   properties: {
@@ -106,7 +106,7 @@ resource database 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases@2025-04-15
   }
 }
 
-resource collections 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers@2025-04-15' = [
+resource collections 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers@2025-10-15' = [
   for container in containers: {
     parent: database
     name: container.name
@@ -134,7 +134,7 @@ resource collections 'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/contain
         }
       }
       // The state has throughput of its own: a rebuild of the read model must not slow executions.
-      options: !serverless && container.name == 'executions' ? executionsOptions : {}
+      options: container.name == 'executions' ? executionsOptions : {}
     }
   }
 ]

@@ -11,7 +11,7 @@ resource zone 'Microsoft.Network/privateDnsZones@2024-06-01' existing = {
   name: zoneName
 }
 
-resource endpoint 'Microsoft.Network/privateEndpoints@2024-05-01' = {
+resource endpoint 'Microsoft.Network/privateEndpoints@2025-01-01' = {
   name: name
   location: location
   tags: tags
@@ -31,7 +31,7 @@ resource endpoint 'Microsoft.Network/privateEndpoints@2024-05-01' = {
   }
 }
 
-resource names 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-05-01' = {
+resource names 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2025-01-01' = {
   parent: endpoint
   name: 'default'
   properties: {

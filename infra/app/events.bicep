@@ -23,7 +23,7 @@ resource queue 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' existing = {
   name: queueName
 }
 
-resource storage 'Microsoft.Storage/storageAccounts@2025-01-01' existing = {
+resource storage 'Microsoft.Storage/storageAccounts@2025-06-01' existing = {
   name: storageName
 }
 

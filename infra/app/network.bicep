@@ -16,7 +16,7 @@ var zones = concat(
   withBus ? ['privatelink.servicebus.windows.net'] : []
 )
 
-resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
+resource network 'Microsoft.Network/virtualNetworks@2025-01-01' = {
   name: name
   location: location
   tags: tags

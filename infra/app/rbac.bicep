@@ -23,11 +23,11 @@ var roles = {
 }
 var cosmosContributor = '00000000-0000-0000-0000-000000000002' // built-in, data plane
 
-resource hostStorage 'Microsoft.Storage/storageAccounts@2025-01-01' existing = {
+resource hostStorage 'Microsoft.Storage/storageAccounts@2025-06-01' existing = {
   name: hostStorageName
 }
 
-resource payloadStorage 'Microsoft.Storage/storageAccounts@2025-01-01' existing = {
+resource payloadStorage 'Microsoft.Storage/storageAccounts@2025-06-01' existing = {
   name: payloadStorageName
 
   resource blobs 'blobServices' existing = {
@@ -50,11 +50,11 @@ resource queues 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' existing = [
   }
 ]
 
-resource cosmos 'Microsoft.DocumentDB/databaseAccounts@2025-04-15' existing = {
+resource cosmos 'Microsoft.DocumentDB/databaseAccounts@2025-10-15' existing = {
   name: cosmosName
 }
 
-resource vault 'Microsoft.KeyVault/vaults@2024-11-01' existing = {
+resource vault 'Microsoft.KeyVault/vaults@2025-05-01' existing = {
   name: vaultName
 }
 
@@ -109,7 +109,7 @@ resource receives 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
   }
 ]
 
-resource documents 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2025-04-15' = {
+resource documents 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2025-10-15' = {
   parent: cosmos
   name: guid(cosmos.id, databaseName, principalId, cosmosContributor)
   properties: {

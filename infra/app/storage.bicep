@@ -10,7 +10,7 @@ param containers string[]
 param publicAccess bool
 param workspaceId string
 
-resource account 'Microsoft.Storage/storageAccounts@2025-01-01' = {
+resource account 'Microsoft.Storage/storageAccounts@2025-06-01' = {
   name: name
   location: location
   tags: tags
@@ -33,7 +33,7 @@ resource account 'Microsoft.Storage/storageAccounts@2025-01-01' = {
   }
 }
 
-resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2025-01-01' = {
+resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2025-06-01' = {
   parent: account
   name: 'default'
   properties: {
@@ -48,7 +48,7 @@ resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2025-01-01' = {
   }
 }
 
-resource folders 'Microsoft.Storage/storageAccounts/blobServices/containers@2025-01-01' = [
+resource folders 'Microsoft.Storage/storageAccounts/blobServices/containers@2025-06-01' = [
   for container in containers: {
     parent: blobs
     name: container

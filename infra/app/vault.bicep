@@ -7,7 +7,7 @@ param tags object
 param publicAccess bool
 param workspaceId string
 
-resource vault 'Microsoft.KeyVault/vaults@2024-11-01' = {
+resource vault 'Microsoft.KeyVault/vaults@2025-05-01' = {
   name: name
   location: location
   tags: tags
