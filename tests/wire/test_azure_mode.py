@@ -58,6 +58,8 @@ async def cloud() -> AsyncIterator[Cloud]:
                 cosmos,
                 {
                     "WEFT_BACKEND": "azure",
+                    "WEFT_AUTH_LOCAL": "true",
+                    "WEFT_DATA_DIR": str(data),
                     "Cosmos": f"AccountEndpoint={cosmos.endpoint};AccountKey=a2V5;",
                     "COSMOS_DATABASE": "weft",
                     "ServiceBus": broker.connection_string,
