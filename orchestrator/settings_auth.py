@@ -190,10 +190,10 @@ def _text(
     value = given.get(name)
     if value is None and not required:
         return ""
-    if not _is_name(value):
-        faults.append(f"{at}.{name}: must be a text")
-        return ""
-    return value
+    if isinstance(value, str) and _is_name(value):
+        return value
+    faults.append(f"{at}.{name}: must be a text")
+    return ""
 
 
 def _is_name(value: Any) -> bool:

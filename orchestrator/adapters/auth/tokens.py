@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import jwt
 import orjson
+from jwt.utils import base64url_decode
 
 from orchestrator.adapters.auth.jwks import ALGORITHMS, Key, Keys, fits
 from orchestrator.domain.authz import Principal
@@ -165,7 +166,7 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if _FORM.fullmatch(token):
         for text in token.split(".")[:2]:
             try:
-                value = orjson.loads(jwt.utils.base64url_decode(text))
+                value = orjson.loads(base64url_decode(text))
             except ValueError:
                 break
             if isinstance(value, dict):
