@@ -399,4 +399,5 @@ output ServiceBus__fullyQualifiedNamespace string = bus.outputs.host
 output Payloads__blobServiceUri string = payloadStorage.outputs.blobUri
 output PAYLOADS_CONTAINER string = 'payloads'
 output KeyVault__vaultUri string = vault.outputs.uri
+output LOG_ANALYTICS_WORKSPACE_ID string = monitoring.outputs.workspaceKey
 output EVENT_GRID_ENDPOINT string = events.outputs.endpoint

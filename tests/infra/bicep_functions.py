@@ -77,6 +77,9 @@ _RUNTIME: Final[dict[tuple[str, str, str], Callable[[str], Any]]] = {
         lambda name: f"https://{name}.westeurope-1.eventgrid.azure.net/api/events"
     ),
     ("Microsoft.EventGrid/topics", "identity", "principalId"): lambda name: guid("topic", name),
+    ("Microsoft.OperationalInsights/workspaces", "properties", "customerId"): (
+        lambda name: guid("workspace", name)
+    ),
     ("Microsoft.Insights/components", "properties", "ConnectionString"): (
         lambda name: f"InstrumentationKey={guid(name)};IngestionEndpoint=https://x.example/"
     ),
