@@ -150,8 +150,9 @@ def _changes_nothing(aggregate: Aggregate, found: Sequence[Document], wish: Wish
     if wish.action not in (Action.FAIL, Action.DISCARD):
         return False
     state, workflow = aggregate.state, aggregate.workflow
-    alive = state.status in (ExecutionStatus.RUNNING, ExecutionStatus.PAUSED)
-    if workflow.on_failure is not OnFailure.HOLD or not alive:
+    # A replica that lags may show it before its start.
+    alive = (ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.PAUSED)
+    if workflow.on_failure is not OnFailure.HOLD or state.status not in alive:
         return True
     held = any(_holds(aggregate, workflow.index[letter.body["task"]]) for letter in found)
     if held and wish.action is Action.DISCARD:
