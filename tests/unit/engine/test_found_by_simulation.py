@@ -384,3 +384,29 @@ async def test_a_tick_that_a_dead_leader_started_is_cancelled_by_the_next(make: 
     assert (await world.view(begun)).status == "CANCELLED"
     assert (await outcomes(world))[0] == ("started", 10_000, 1)
     assert len(await outcomes(world)) == len({tick for _, tick, _ in await outcomes(world)})
+
+
+@pytest.mark.parametrize("action", [Action.FAIL, Action.DISCARD])
+async def test_an_item_is_decided_about_only_after_its_map_has_heard_of_it(
+    make: MakeWorld, action: Action
+) -> None:
+    """The map did not seem to need a decision yet, and held for ever without an open letter."""
+
+    def failing(call: ActivityCall) -> Any:
+        raise ActivityFailed(Failure(type="Fatal", message="no", retryable=False))
+
+    world = await make(work=failing)
+    each = {"type": "map", "items": [1], "do": {"type": "activity", "activity": "work"}}
+    await world.publish(flow(on_failure="hold", m=each))
+    id = (await world.start("flow")).id
+    await world.deliver(world.transport.take(world.clock.now()))
+    await world.deliver(world.transport.take(world.clock.now(), TASKS_STANDARD_QUEUE))
+    wish = Wish(action=action, by="eve")
+    if action is Action.DISCARD:
+        with pytest.raises(ConflictError, match="holds"):
+            await letters_act.act(world.engine, TENANT, f"{id}~m~0~1", wish)
+        wish = Wish(action=Action.FAIL, by="eve")
+    await letters_act.act(world.engine, TENANT, f"{id}~m~0~1", wish)
+    await world.run_until_quiet()
+    assert (await world.view(id)).status == "FAILED"
+    await world.verified(id)
