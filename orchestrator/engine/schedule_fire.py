@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from orchestrator.domain.cel_scan import ExpressionError
 from orchestrator.domain.codec import iso
-from orchestrator.domain.errors import ThrottledError, UnavailableError, WeftError
+from orchestrator.domain.errors import NotFoundError, ThrottledError, UnavailableError, WeftError
 from orchestrator.domain.failure import scrub
 from orchestrator.domain.schedule import (
     MAX_CATCH_UP,
@@ -33,6 +33,10 @@ STARTS_PER_PASS: Final = 100
 """Of one schedule: the rest follows in the next round, so that one's backlog is not everybody's."""
 RECHECK_MS: Final = 5_000
 """How often a tick that waits for an execution to end is looked at again."""
+
+LAG_MS: Final = 30_000
+"""An unknown workflow is tried again for so long: a schedule is stored only if its workflow is
+there, but a replica may lag behind the one that published it."""
 
 
 async def fire(engine: Engine, found: Document, token: int) -> int:
@@ -214,6 +218,8 @@ class _Run:
             # A pass before this one may have started it, and died; then what is refused now (the
             # workflow archived, the schedule edited meanwhile) does not matter any more.
             if not await _documents(self.engine, self.tenant, id):
+                if isinstance(error, NotFoundError) and self.now - tick < LAG_MS:
+                    raise UnavailableError(error.message) from error
                 self._refuse(tick, error.code, error.message)
                 return
             created = False

@@ -96,9 +96,8 @@ class Schedules(Feature):
                 self._lease(old, new)
             elif commit.container == CATALOG and kind == "schedule":
                 self._schedule(old, new)
-            elif commit.container == EXECUTIONS and kind == "execution" and old is None:
-                if new is not None and "schedule" in new:
-                    self._birth(new)
+            elif commit.container == EXECUTIONS and old is None and "schedule" in (new or ()):
+                self._birth(new)
 
     def _lease(self, old: Any, new: Any) -> None:
         """A token belongs to one process, and only grows."""
@@ -157,7 +156,7 @@ class Schedules(Feature):
         else:
             self.world.fail(f"{name}: {entry}")
 
-    def _birth(self, new: dict[str, Any]) -> None:
+    def _birth(self, new: Any) -> None:
         """One execution for each tick; beside another one only if that is allowed."""
         name, tick, id = new["schedule"], new["scheduledFor"], new["executionId"]
         overlap = self.raw[name]["overlap"]

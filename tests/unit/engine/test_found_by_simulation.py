@@ -21,6 +21,7 @@ from orchestrator.ports import (
     ActivityCall,
     ActivityFailed,
     Document,
+    NotFound,
     PreconditionFailed,
     StoreError,
     Unavailable,
@@ -410,3 +411,21 @@ async def test_an_item_is_decided_about_only_after_its_map_has_heard_of_it(
     await world.run_until_quiet()
     assert (await world.view(id)).status == "FAILED"
     await world.verified(id)
+
+
+async def test_a_replica_that_lags_loses_no_tick(make: MakeWorld) -> None:
+    """The workflow had just been published; the tick was refused for good."""
+    world = await make(noop=lambda call: None)
+    await scheduled(world, interval="10s")
+    leader = world.another("leader")
+    store = FaultyStore(world.sqlite)
+    leader.store = store  # type: ignore[assignment]
+    store.before = lambda name, args: (
+        NotFound("lags") if name == "read" and args[0] == CATALOG else None
+    )
+    await world.clock.advance(10_000)
+    await schedule.run_due(leader)
+    assert await outcomes(world) == []
+    store.before = lambda name, args: None
+    await passes(world, 5_000, leader)
+    assert await outcomes(world) == [("started", 10_000, 1)]
