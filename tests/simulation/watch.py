@@ -70,6 +70,8 @@ class Watch:
         if commit.container != EXECUTIONS:
             return
         execution = commit.partition[1]
+        if execution == "_events":
+            return  # dead letters of events belong to no execution
         kinds: dict[str, list[tuple[Any, Any]]] = {}
         for _, old, new in commit.changes:
             body = new or old
