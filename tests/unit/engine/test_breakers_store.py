@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.domain.breakers import Verdict
 from orchestrator.domain.topology import CONTROL, TASKS_STANDARD_QUEUE
-from orchestrator.engine import breakers_act, control, inspect
+from orchestrator.engine import breaker_docs, breakers_act, control, inspect
 from orchestrator.engine.breaker_docs import breaker_id
 from orchestrator.engine.breakers import Breakers
 from orchestrator.ports import Throttled, TransportError
@@ -301,7 +301,28 @@ async def test_clocks_that_differ_still_open_probe_and_close(make: MakeWorld) ->
     assert (await shown(world)).status == "closed"
 
 
-async def test_the_list_is_bounded_and_latest_first(make: MakeWorld) -> None:
+async def test_the_list_is_bounded_and_what_is_open_stays_on_it(
+    make: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts that data names push names out; an open breaker that nobody finds is a riddle."""
+    monkeypatch.setattr(breaker_docs, "MAX_LISTED", 3)
+    world = await make()
+    await breakers_act.open_(world.engine, TENANT, "pay.example", by="eve")
+
+    async def listed() -> list[str]:
+        found = await breakers_act.listing(world.engine, TENANT)
+        return [one.dependency for one in found.items]
+
+    for number in range(4):
+        name = f"h{number}.example"
+        await breakers_act.open_(world.engine, TENANT, name, by="eve")
+        await breakers_act.close(world.engine, TENANT, name, by="eve")
+    assert await listed() == ["h3.example", "h2.example", "pay.example"]
+    await breakers_act.open_(world.engine, TENANT, "h0.example", by="eve")
+    assert await listed() == ["h0.example", "h3.example", "pay.example"]
+
+
+async def test_the_list_is_latest_first(make: MakeWorld) -> None:
     world = await make()
     for number in range(3):
         await breakers_act.open_(world.engine, TENANT, f"h{number}.example", by="eve")
