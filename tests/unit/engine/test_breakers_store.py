@@ -9,9 +9,18 @@ import pytest
 
 from orchestrator.domain.breakers import Verdict
 from orchestrator.domain.topology import CONTROL, TASKS_STANDARD_QUEUE
-from orchestrator.engine import breaker_docs, breakers_act, control, inspect
+from orchestrator.engine import (
+    breaker_docs,
+    breakers_act,
+    control,
+    inspect,
+    letters_act,
+    letters_list,
+)
 from orchestrator.engine.breaker_docs import breaker_id
 from orchestrator.engine.breakers import Breakers
+from orchestrator.engine.letters_list import LetterFilter
+from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.ports import Throttled, TransportError
 from tests.support.breakers import (
     FEW,
@@ -61,6 +70,31 @@ async def test_hours_of_an_open_breaker_are_no_loss_and_breed_no_copies(make: Ma
     for one in (id, fresh):
         assert (await world.view(one)).status.value == "COMPLETED"
     assert (await attempts(world, id), await attempts(world, fresh)) == (5, 1)
+
+
+async def test_an_edited_input_that_calls_another_host_waits_for_that_ones_breaker(
+    make: MakeWorld,
+) -> None:
+    """The sweeper went by the host of the definition, and sent a copy every minute."""
+    service = Service()
+    world = await make(tunables=FEW, **{"weft.http": service})
+    await publish(world, a=http("https://a.example/", retry=retry(1)))
+    [id] = await start(world)
+    await world.settle()
+    await breakers_act.open_(world.engine, TENANT, "b.example", by="eve")
+    edited = {"url": "https://b.example/", "method": "GET"}
+    found, _ = await letters_list.page(world.engine, TENANT, LetterFilter(), limit=1, after=None)
+    wish = Wish(action=Action.RETRY, by="eve", value=edited, edited=True)
+    await letters_act.act(world.engine, TENANT, found[0].id, wish)
+    for _ in range(4 * 30):
+        await later(world, 15_000)
+        await world.sweep()
+    assert len(world.transport.messages) == 1
+    assert not [name for name in world.engine.metrics.counters if "repairs" in name]
+    service.down = False
+    await breakers_act.close(world.engine, TENANT, "b.example", by="eve")
+    await later(world, 120_000)
+    assert (await world.view(id)).status.value == "COMPLETED"
 
 
 async def test_a_postponed_message_that_is_really_lost_is_sent_again_once_closed(
