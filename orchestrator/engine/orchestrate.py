@@ -26,6 +26,7 @@ from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.signalled_items import ItemsEnded
 from orchestrator.ports import Throttled, TransportError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,8 @@ async def advance(
     """Load, decide, commit; again after a conflict. Raises `Outdated` after too many conflicts,
     and what the store raises once `patiently` gave up."""
 
+    heard: list[Message] = []  # what a conflict told: results of items that were to take signals
+
     async def once(fresh: bool) -> None:
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
@@ -148,14 +151,19 @@ async def advance(
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
-        decision = await _decide(engine, aggregate, messages, now)
+        decision = await _decide(engine, aggregate, [*messages, *heard], now)
         if not decision.events:
             if not aggregate.fresh:
                 await once(True)  # a remembered state may be old: believe only what is stored
                 return
             await _nothing_to_do(engine, aggregate, messages, incoming, now)
             return
-        done, sends = await commit(engine, aggregate, decision, now=now)
+        try:
+            done, sends = await commit(engine, aggregate, decision, now=now)
+        except Outdated as error:
+            if isinstance(error.__cause__, ItemsEnded):
+                heard.extend(error.__cause__.messages)
+            raise
         _count(engine, aggregate, decision, messages)
         await relay.send_now(engine, sends)
         await _hand_back_unseen(engine, done, messages, incoming)

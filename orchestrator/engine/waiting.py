@@ -5,7 +5,8 @@
                           the execution does not need it any more -> CANCELLED, then the child is
                           the execution is cancelled and undone -> the child is, too; then CANCELLED
     waits for a time      due                     -> COMPLETED
-                          not needed, or the execution fails fast -> CANCELLED
+    waits for a signal    its time is over        -> SIGNAL_TIMEOUT
+    for one of the two    not needed, or the execution fails fast -> CANCELLED
     has ended, its child may run                  -> the child is cancelled
 
 Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. What nothing
@@ -35,6 +36,7 @@ from orchestrator.engine import (
     claims,
     control,
     handback,
+    mapsignals,
     mapwaits,
     repairs,
     results,
@@ -43,15 +45,9 @@ from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.claims import Claim, Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.engine.parked import Parked
-from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.ports import (
-    Document,
-    NotFound,
-    PayloadNotFound,
-    PreconditionFailed,
-    Unavailable,
-)
+from orchestrator.engine.parked import NO_ATTEMPT, Parked, rewrite
+from orchestrator.engine.resilience import patiently
+from orchestrator.ports import Document, PayloadNotFound, Unavailable
 
 MISSING_LOOKS = 3
 """Looks of the sweeper, a silence apart, after which a child that is not there is believed not to
@@ -72,11 +68,13 @@ async def _look(engine: Engine, found: Parked) -> int | None:
     """Milliseconds after which the message is to come again, None: never."""
     if "endedAt" in found.doc:
         return await _stop(engine, found)
-    if found.over or (found.gives_back and found.spec.type is TaskType.WAIT):
+    if found.over or (found.gives_back and found.spec.type in NO_ATTEMPT):
         await _close(engine, found)
         return None
     if found.spec.type is TaskType.WAIT:
         return await mapwaits.look(engine, found)
+    if found.spec.type is TaskType.SIGNAL:
+        return await mapsignals.look(engine, found)
     return await _child(engine, found)
 
 
@@ -142,7 +140,7 @@ async def _look_later(engine: Engine, found: Parked, now: int, *, missing: int) 
     if "deadlineAt" in child:
         late = max(now, child["deadlineAt"]) + engine.tunables.retry_grace_ms
         due_at = min(due_at, late)
-    await _replace(engine, found, {**found.doc, "child": child, "sweepAt": due_at})
+    await rewrite(engine, found, {**found.doc, "child": child, "sweepAt": due_at})
     return None
 
 
@@ -237,12 +235,12 @@ async def _stop(engine: Engine, found: Parked) -> int | None:
             return None
         child["missing"] = child.get("missing", 0) + 1
         sweep_at = now + engine.tunables.silence_ms
-        await _replace(engine, found, {**found.doc, "child": child, "sweepAt": sweep_at})
+        await rewrite(engine, found, {**found.doc, "child": child, "sweepAt": sweep_at})
         return None
     if doc is not None and ExecutionStatus(doc["status"]) not in TERMINAL_EXECUTION:
         await _cancel(engine, found, "its parent does not need it any more")
     body = {key: value for key, value in found.doc.items() if key != "sweepAt"}
-    await _replace(engine, found, {**body, "child": {**child, "settled": True}})
+    await rewrite(engine, found, {**body, "child": {**child, "settled": True}})
     return None if found.over else handback.STALE_READ_MS
 
 
@@ -260,15 +258,3 @@ async def _cancel(
     except NotFoundError as error:  # a replica lags
         raise Unavailable(str(error)) from error
     engine.metrics.count("weft_children_cancelled_total")
-
-
-async def _replace(engine: Engine, found: Parked, body: dict[str, Any]) -> None:
-    """Whoever is faster may have it: the sweeper looks again at what it left."""
-    assert found.etag is not None
-    partition = found.aggregate.partition
-    try:
-        await patiently(
-            engine, engine.store.replace, EXECUTIONS, partition, body, if_match=found.etag
-        )
-    except (PreconditionFailed, NotFound, Unclear):
-        engine.metrics.count("weft_claims_refused_total", "lostRace")
