@@ -26,7 +26,8 @@ async def lay_down(engine: Engine, found: Document) -> None:
             overdue = doc["lease"]["until"] <= now
         case _:
             overdue = False
-    if not overdue or "sweepAt" not in doc:
+    # A child must be stopped if the execution is cancelled: that one is looked after.
+    if not overdue or "sweepAt" not in doc or "child" in doc:
         return
     body = {key: value for key, value in doc.items() if key != "sweepAt"}
     partition = (doc["tenantId"], doc["executionId"])

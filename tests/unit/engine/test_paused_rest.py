@@ -106,3 +106,16 @@ async def test_many_paused_retries_do_not_keep_others_out_of_a_pass(make: MakeWo
     assert (await world.view(other)).status.value == "COMPLETED"
     doc = await world.sqlite.read(EXECUTIONS, (TENANT, id), "task:m:0")
     assert "sweepAt" not in doc.body
+
+
+async def test_what_rests_is_cancelled_with_its_execution(make: MakeWorld) -> None:
+    world = await make(fails=lambda call: 1 // (call.attempt - 1))
+    await world.publish(flow(a=task("fails", retry=retry(2, "1m"))))
+    id = (await world.start("flow")).id
+    await world.settle()
+    await act(world, id, control.PAUSE)
+    await world.run_until_quiet()
+    await act(world, id, control.CANCEL)
+    await world.settle()
+    assert await world.statuses(id) == {"a": "CANCELLED"}
+    assert await hours_of_sweeping(world) == 0
