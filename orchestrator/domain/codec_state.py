@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.positions import pack_times, unpack_times
+from orchestrator.domain.positions import pack_times, times_of
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.taken import pack_taken, unpack_taken
@@ -90,7 +90,7 @@ def state_from_doc(
         signals={name: tuple(ids) for name, ids in signals.items()},
         consumed={int(task): id for task, id in consumed.items()},
         taken=unpack_taken(doc.get("taken") or {}),
-        deadlines=dict(unpack_times(doc.get("deadlines") or {})),
+        deadlines=times_of(doc.get("deadlines") or {}),
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),
         accepted_at=doc["acceptedAt"],

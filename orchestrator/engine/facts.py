@@ -78,8 +78,10 @@ async def inputs_of(
             finished[id] = (task, item)
     inputs += await signal_docs.arrivals(engine, aggregate, messages)
     late: dict[int, dict[str, Any] | None] = {}
+    over: frozenset[int] = frozenset()
     if check or timer:
-        some = past_deadline(aggregate.state, engine.clock.now())[: overdue.READ_AT_ONCE]
+        every = past_deadline(aggregate.state, engine.clock.now())
+        some, over = every[: overdue.READ_AT_ONCE], frozenset(every)
         late = dict.fromkeys(some)
         for task in some:
             if aggregate.state.tasks[task] == Code.QUEUED:
@@ -94,8 +96,10 @@ async def inputs_of(
                 late.pop(task, None)
         elif item is None and task in late:
             late[task] = doc
-        elif check and (
-            _nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now()))
+        elif (
+            check
+            and not (item is None and task in over)
+            and (_nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
         ):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))

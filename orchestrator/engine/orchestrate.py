@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import next_wake
-from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import competing, deadletters, facts, handback, relay, signal_docs
+from orchestrator.engine import competing, deadletters, facts, handback, relay, repairs, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -165,7 +164,7 @@ async def advance(
             if isinstance(error.__cause__, ItemsEnded):
                 heard.extend(error.__cause__.messages)
             raise
-        _count(engine, decision)
+        _count(engine, aggregate, decision, messages)
         await relay.send_now(engine, sends)
         await _hand_back_unseen(engine, done, messages, incoming)
         if not aggregate.state.waits.keys() - done.state.waits.keys():
@@ -258,9 +257,9 @@ async def _early_timer(
         await handback.send(engine, timers[:1], incoming, delay_ms=wake - now)
 
 
-def _count(engine: Engine, decision: Decision) -> None:
-    for event in decision.events:
-        if isinstance(event, TasksRequeued):
-            engine.metrics.count("weft_repairs_total", "task", len(event.tasks) + len(event.items))
+def _count(
+    engine: Engine, aggregate: Aggregate, decision: Decision, messages: Sequence[Message]
+) -> None:
+    repairs.count_decided(engine, aggregate, decision, messages)
     if decision.state.status in TERMINAL_EXECUTION:
         engine.metrics.count("weft_executions_total", decision.state.status.value)

@@ -3,6 +3,7 @@
     waits for a child     the child has ended     -> its result is the attempt's
                           `timeout` has passed    -> the child is cancelled; TIMEOUT
                           the execution does not need it any more -> CANCELLED, then the child is
+                          the execution is cancelled and undone -> the child is, too; then CANCELLED
     waits for a time      due                     -> COMPLETED
     waits for a signal    its time is over        -> SIGNAL_TIMEOUT
     for one of the two    not needed, or the execution fails fast -> CANCELLED
@@ -30,7 +31,16 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
-from orchestrator.engine import claimcheck, claims, control, handback, mapsignals, mapwaits, results
+from orchestrator.engine import (
+    claimcheck,
+    claims,
+    control,
+    handback,
+    mapsignals,
+    mapwaits,
+    repairs,
+    results,
+)
 from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.claims import Claim, Ended
 from orchestrator.engine.core import Engine
@@ -85,12 +95,22 @@ async def _child(engine: Engine, found: Parked) -> int | None:
             return None
         return await _look_later(engine, found, now, missing=child.get("missing", 0) + 1)
     status = ExecutionStatus(doc["status"])
-    if status not in TERMINAL_EXECUTION:
-        if not late:
-            return await _look_later(engine, found, now, missing=0)
-        await _cancel(engine, found, "the time limit of its parent's task has passed")
+    undone = found.aggregate.state.status is ExecutionStatus.COMPENSATING
+    if status not in TERMINAL_EXECUTION and (late or undone):
+        if undone:
+            reason, action = "its parent is undone", control.CANCEL_COMPENSATING
+        else:
+            reason, action = "the time limit of its parent's task has passed", control.CANCEL
+        await _cancel(engine, found, reason, action)
         doc = await _read(engine, found) or doc
         status = ExecutionStatus(doc["status"])
+    if status not in TERMINAL_EXECUTION and (undone or not late):
+        return await _look_later(engine, found, now, missing=0)
+    if undone and status is ExecutionStatus.CANCELLED:
+        await _close(engine, found)
+        return None
+    if not late:
+        repairs.count_look(engine, found.doc, "child")
     outcome = await _outcome(engine, found, doc, status, late=late)
     await _record(engine, found, outcome, settled=True)
     return None
@@ -224,16 +244,17 @@ async def _stop(engine: Engine, found: Parked) -> int | None:
     return None if found.over else handback.STALE_READ_MS
 
 
-async def _cancel(engine: Engine, found: Parked, reason: str) -> None:
-    """The child is CANCELLED, or has ended otherwise, when this returns."""
+async def _cancel(
+    engine: Engine, found: Parked, reason: str, action: control.Action = control.CANCEL
+) -> None:
+    """The child is CANCELLED, has ended otherwise, or undoes what it had completed, when this
+    returns."""
     tenant, parent = found.aggregate.partition
     id = found.doc["child"]["execution"]
     try:
-        await control.act(
-            engine, tenant, id, control.CANCEL, by=f"execution:{parent}", reason=reason
-        )
+        await control.act(engine, tenant, id, action, by=f"execution:{parent}", reason=reason)
     except ConflictError:
-        return  # it ended just now
+        return  # it ended just now, or has failed and undoes already
     except NotFoundError as error:  # a replica lags
         raise Unavailable(str(error)) from error
     engine.metrics.count("weft_children_cancelled_total")

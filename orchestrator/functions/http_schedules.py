@@ -37,7 +37,7 @@ class NoBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
+NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
 _ERRORS: Final = (404, 409, 413, 415, 422)
 
 
@@ -154,7 +154,7 @@ async def delete_schedule(call: Call) -> Answer:
     "POST",
     "v1/schedules/{schedule}/pause",
     summary="Pause a schedule",
-    body=_NONE,
+    body=NONE,
     replies={200: Reply(description="It stands still", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
@@ -171,7 +171,7 @@ async def pause_schedule(call: Call) -> Answer:
     "POST",
     "v1/schedules/{schedule}/resume",
     summary="Resume a paused schedule",
-    body=_NONE,
+    body=NONE,
     replies={200: Reply(description="It goes on", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
@@ -189,7 +189,7 @@ async def resume_schedule(call: Call) -> Answer:
     "v1/schedules/{schedule}/run",
     summary="Run a schedule now",
     headers=KEY,
-    body=_NONE,
+    body=NONE,
     replies={
         200: Reply(
             description="The key had been used before: the first answer again",

@@ -10,6 +10,7 @@ from http_client import Client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
+from orchestrator.engine.metrics import Metrics
 from orchestrator.functions import (
     http_breakers,
     http_control,
@@ -24,7 +25,7 @@ from orchestrator.functions import (
 )
 from orchestrator.functions.provider import EngineProvider
 
-ENGINE: Any = SimpleNamespace(name="engine")
+ENGINE: Any = SimpleNamespace(name="engine", metrics=Metrics())
 PROGRESS = views.Progress(total=1)
 EXECUTION = {
     "id": "e-1",
