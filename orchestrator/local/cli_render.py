@@ -245,6 +245,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(map_text(task["map"]))
     if task.get("child"):
         notes.append(f"child {task['child']}")
+    if task.get("signal") and task["status"] not in SETTLED:
+        notes.append(f"signal {task['signal']}")
     if task.get("nextAttemptAt"):
         notes.append(f"next attempt {clock(task['nextAttemptAt'])[11:]}")
     if task.get("dueAt") and task["status"] not in SETTLED:
