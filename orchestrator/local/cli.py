@@ -26,6 +26,7 @@ from orchestrator.local import (
     cli_rebuild,
     cli_schedules,
     cli_signals,
+    cli_smoke,
     cli_triggers,
     cli_version,
     cli_watch,
@@ -297,6 +298,7 @@ cli_signals.register(app)
 cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
+cli_smoke.register(app)
 
 
 @app.command(hidden=True)
