@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.domain import cloudevents, cloudevents_binary
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.cloudevents import SPEC_VERSION, CloudEvent
-from orchestrator.domain.errors import ErrorDetail, MalformedError, UnsupportedMediaError
+from orchestrator.domain.errors import ErrorDetail, MalformedError, UnsupportedMediaError, WeftError
 from orchestrator.domain.jsontypes import Json
 from orchestrator.engine import events
 from orchestrator.engine.views import View
@@ -106,11 +106,11 @@ async def _read(
     """The events of a request, or Event Grid's question. Raises what makes all of it wrong."""
     kind = req.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == BATCH:
-        return cloudevents.batch(await requests.document(req, (BATCH,)))
+        return cloudevents.batch(await requests.items(req, (BATCH,)))
     if kind == STRUCTURED:
         return [cloudevents.structured(await requests.document(req, (STRUCTURED,)))]
     if GRID_KIND in req.headers:
-        return _grid(req.headers[GRID_KIND], await requests.document(req, JSON_TYPES))
+        return _grid(req.headers[GRID_KIND], await requests.items(req, JSON_TYPES))
     names = [name.lower() for name in req.headers]
     if any(name.startswith(cloudevents_binary.HTTP_PREFIX) for name in names):
         if kind.startswith("application/cloudevents"):
@@ -119,7 +119,9 @@ async def _read(
     raise _unsupported(kind)
 
 
-def _grid(kind: str, value: Json) -> Sequence[CloudEvent | MalformedError] | ValidationAnswer:
+def _grid(
+    kind: str, value: Json | list[Json | WeftError]
+) -> Sequence[CloudEvent | MalformedError] | ValidationAnswer:
     found = cloudevents.batch(value if isinstance(value, list) else [value])
     if kind != VALIDATION:
         return found

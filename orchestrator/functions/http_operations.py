@@ -11,7 +11,7 @@ import azure.functions as func
 import orjson
 
 from orchestrator.domain.errors import NotFoundError, WeftError
-from orchestrator.engine import health
+from orchestrator.engine import health, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
@@ -102,6 +102,19 @@ async def startup(call: Call) -> Answer:
         checks = {"engine": Check(ok=False, detail=error.message)}
         return _health(HealthView(status="down", checks=checks))
     return _health(HealthView(status="ok", checks={"engine": Check(ok=True)}))
+
+
+@ROUTES.add(
+    "GET",
+    "metrics",
+    summary="Metrics of the process that answers",
+    replies={200: Reply(description="Prometheus text format", media="text/plain"), 503: _DOWN},
+)
+async def metrics(call: Call) -> Answer:
+    """Counters since the process started, and levels. Each process has its own."""
+    engine = await call.engine()
+    text = metrics_catalog.exposition(engine.metrics)
+    return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
 
 
 @ROUTES.add(

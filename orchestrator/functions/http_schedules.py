@@ -38,7 +38,7 @@ class NoBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
+NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
 _ERRORS: Final = (404, 409, 413, 415, 422)
 
 
@@ -166,7 +166,7 @@ async def delete_schedule(call: Call) -> Answer:
     "v1/schedules/{schedule}/pause",
     scope=Scope.OPERATE,
     summary="Pause a schedule",
-    body=_NONE,
+    body=NONE,
     replies={200: Reply(description="It stands still", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
@@ -184,7 +184,7 @@ async def pause_schedule(call: Call) -> Answer:
     "v1/schedules/{schedule}/resume",
     scope=Scope.OPERATE,
     summary="Resume a paused schedule",
-    body=_NONE,
+    body=NONE,
     replies={200: Reply(description="It goes on", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
@@ -203,7 +203,7 @@ async def resume_schedule(call: Call) -> Answer:
     scope=Scope.EXECUTE,
     summary="Run a schedule now",
     headers=KEY,
-    body=_NONE,
+    body=NONE,
     replies={
         200: Reply(
             description="The key had been used before: the first answer again",

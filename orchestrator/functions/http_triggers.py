@@ -16,6 +16,7 @@ from orchestrator.engine.views_events import TriggerTest, TriggerView
 from orchestrator.functions import etags, guards, http_params, requests
 from orchestrator.functions.http_events import CloudEventBody
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.http_schedules import NONE, NoBody
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES
 
@@ -149,6 +150,7 @@ async def delete_trigger(call: Call) -> Answer:
 
 
 async def _pause(call: Call, paused: bool) -> Answer:
+    await requests.model(call.req, NoBody)
     stored = await triggers.pause(
         await call.engine(),
         call.tenant,
@@ -166,8 +168,9 @@ async def _pause(call: Call, paused: bool) -> Answer:
     scope=Scope.OPERATE,
     summary="Pause an event trigger",
     headers=(etags.IF_MATCH,),
+    body=NONE,
     replies={200: Reply(description="Paused", model=TriggerView, headers=etags.ANSWERED)},
-    errors=(404, 412),
+    errors=(404, 412, 413, 415, 422),
 )
 async def pause_trigger(call: Call) -> Answer:
     """It starts nothing until it is resumed; events that come meanwhile pass it by."""
@@ -180,8 +183,9 @@ async def pause_trigger(call: Call) -> Answer:
     scope=Scope.OPERATE,
     summary="Resume an event trigger",
     headers=(etags.IF_MATCH,),
+    body=NONE,
     replies={200: Reply(description="It starts again", model=TriggerView, headers=etags.ANSWERED)},
-    errors=(404, 412),
+    errors=(404, 412, 413, 415, 422),
 )
 async def resume_trigger(call: Call) -> Answer:
     """For events from now on."""

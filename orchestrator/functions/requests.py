@@ -23,11 +23,12 @@ from orchestrator.domain.errors import (
     MalformedError,
     TooLargeError,
     UnsupportedMediaError,
+    WeftError,
 )
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
-from orchestrator.domain.parsing import parse_json, parse_yaml
+from orchestrator.domain.parsing import parse_json, parse_json_items, parse_yaml
 from orchestrator.domain.topology import MAX_BODY_BYTES
 
 JSON_TYPES: Final = ("application/json",)
@@ -212,6 +213,18 @@ async def document(req: func.HttpRequest, allowed: Sequence[str]) -> Json:
     if len(body) > OFF_LOOP_BYTES:
         return await asyncio.to_thread(parse, body)
     return parse(body)
+
+
+async def items(req: func.HttpRequest, allowed: Sequence[str]) -> Json | list[Json | WeftError]:
+    """The body as JSON, under one of the `allowed` content types; in a list, an element that cannot
+    be read is its error (see `parse_json_items`). Raises as `document` does."""
+    body = raw_body(req)
+    media_type(req, allowed)
+    if not body.strip():
+        raise MalformedError("the body is empty", code="EMPTY_BODY")
+    if len(body) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(parse_json_items, body)
+    return parse_json_items(body)
 
 
 async def model(req: func.HttpRequest, kind: type[ModelT]) -> ModelT:

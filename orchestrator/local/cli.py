@@ -28,7 +28,9 @@ from orchestrator.local import (
     cli_schedules,
     cli_signals,
     cli_triggers,
+    cli_version,
     cli_watch,
+    cli_workflows,
 )
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
@@ -45,12 +47,12 @@ from orchestrator.local.cli_render import emit, execution_list, execution_view, 
 app = typer.Typer(
     name="weft",
     cls=cli_auth.AuthGroup,
-    help="Durable DAG workflows. Start a platform with `weft up`, or point --url at one.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # its local variables would show payloads
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(cli_version.root)
 app.add_typer(cli_rebuild.app, name="rebuild")
 
 # --- on this machine ------------------------------------------------------------------------------
@@ -291,6 +293,7 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 
 cli_auth.register(app)
+cli_workflows.register(app)
 cli_control.register(app)
 cli_deadletters.register(app)
 cli_schedules.register(app)

@@ -87,6 +87,7 @@ HTTP_FUNCTIONS = {
     "verify_execution": "GET v1/executions/{id}/verify",
     "health_report": "GET health",
     "live": "GET live",
+    "metrics": "GET metrics",
     "ready": "GET ready",
     "startup": "GET startup",
     "openapi_document": "GET openapi.json",

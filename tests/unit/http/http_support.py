@@ -10,6 +10,7 @@ from http_client import Client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
+from orchestrator.engine.metrics import Metrics
 from orchestrator.functions import (
     http_breakers,
     http_control,
@@ -27,7 +28,10 @@ from orchestrator.functions.provider import EngineProvider
 from tests.support.identities import DEVELOPMENT
 
 ENGINE: Any = SimpleNamespace(
-    name="engine", authenticator=DEVELOPMENT, clock=SimpleNamespace(now=lambda: 0)
+    name="engine",
+    authenticator=DEVELOPMENT,
+    clock=SimpleNamespace(now=lambda: 0),
+    metrics=Metrics(),
 )
 PROGRESS = views.Progress(total=1)
 EXECUTION = {

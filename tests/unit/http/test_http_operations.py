@@ -75,6 +75,13 @@ async def test_other_routes_are_503_without_an_engine_and_do_not_leak(broken: Cl
     assert b"s3cret" not in got.body
 
 
+async def test_metrics_are_text_that_prometheus_reads(client: Client) -> None:
+    got = await client("GET", "/metrics")
+    assert got.status == 200
+    assert got.media == "text/plain; version=0.0.4"
+    assert b"\nweft_commits_total 0\n" in got.body
+
+
 # --- provider -------------------------------------------------------------------------------------
 
 
@@ -199,7 +206,7 @@ async def test_every_http_function_is_in_the_openapi_document_and_vice_versa(
         for method in one.methods
     }
     assert described == bound
-    assert len(bound) == 59
+    assert len(bound) == 60
 
 
 async def test_every_reference_in_the_openapi_document_resolves(client: Client) -> None:
