@@ -105,9 +105,9 @@ class Outage(Feature):
         taken = new["status"] == "halfOpen" and new.get("probe")
         if taken and was == "open" and old["until"] > now + self._skew:
             self.world.fail(f"a probe {old['until'] - now} ms before the breaker's time is over")
-        if taken and was == "halfOpen" and old.get("probe") not in (None, new["probe"]):
-            if old["probe"]["until"] > now + self._skew:
-                self.world.fail(f"two probes at once: {old['probe']}, {new['probe']}")
+        again = taken and was == "halfOpen" and old.get("probe") not in (None, new["probe"])
+        if again and old["probe"]["until"] > now + self._skew:
+            self.world.fail(f"two probes at once: {old['probe']}, {new['probe']}")
         if self.stored is None or was != new["status"]:
             self.changed_at = now
         self.stored = new
