@@ -86,10 +86,10 @@ def failure_lines(failure: Mapping[str, Any]) -> list[str]:
         lines.append(printable(f"at {failure['field']}"))
     if failure.get("expression"):
         lines.append(printable(f"in {failure['expression']}"))
-    lines += [
-        printable(f"caused by {cause.get('type', '')}: {cause.get('message', '')}")
-        for cause in failure.get("causes") or ()
-    ]
+    for cause in failure.get("causes") or ():
+        line = printable(f"caused by {cause.get('type', '')}: {cause.get('message', '')}")
+        if line != lines[-1]:  # clients wrap an error of theirs in the same words
+            lines.append(line)
     return lines
 
 
