@@ -37,5 +37,6 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
 }
 
 output workspaceId string = workspace.id
+output workspaceKey string = workspace.properties.customerId
 output insightsName string = insights.name
 output insightsConnection string = insights.properties.ConnectionString

@@ -228,11 +228,16 @@ async def head(engine: Engine, tenant: str, name: str) -> Document:
     """The workflow's head document. Raises `NotFoundError`."""
     found = await _read(engine, tenant, _head_id(name))
     if found is None:
-        raise NotFoundError(
-            f"no workflow {name!r}; publish it first, or see GET /v1/workflows",
-            code="WORKFLOW_NOT_FOUND",
-        )
+        raise unknown(name)
     return found
+
+
+def unknown(name: str) -> NotFoundError:
+    """There is no such workflow."""
+    return NotFoundError(
+        f"no workflow {name!r}; publish it first, or see GET /v1/workflows",
+        code="WORKFLOW_NOT_FOUND",
+    )
 
 
 async def latest(engine: Engine, tenant: str, names: Sequence[str]) -> dict[str, int]:

@@ -13,6 +13,7 @@ import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain import cloudevents, cloudevents_binary
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.cloudevents import SPEC_VERSION, CloudEvent
 from orchestrator.domain.errors import ErrorDetail, MalformedError, UnsupportedMediaError, WeftError
 from orchestrator.domain.jsontypes import Json
@@ -20,7 +21,7 @@ from orchestrator.engine import events
 from orchestrator.engine.views import View
 from orchestrator.engine.views_events import EventFault, EventReceipt, EventsReceipt
 from orchestrator.functions import requests
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.http_routes import OPEN, Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, MAX_FINDINGS, Param
 
@@ -70,6 +71,7 @@ EXAMPLE: Final = {
 @ROUTES.add(
     "POST",
     "v1/events",
+    scope=Scope.EXECUTE,
     summary="Send events",
     body=Body(media=(STRUCTURED,), schema=CloudEventBody, example=EXAMPLE),
     replies={
@@ -165,6 +167,7 @@ def _header(name: str, text: str) -> Param:
 @ROUTES.add(
     "OPTIONS",
     "v1/events",
+    scope=OPEN,
     summary="Ask whether events may be sent here",
     headers=(
         _header("WebHook-Request-Origin", "Who will send"),

@@ -1,4 +1,4 @@
-"""Reading and checking an HTTP request: who, which trace, which body, which parameters.
+"""Reading and checking an HTTP request: which trace, which body, which parameters.
 
 Every refusal is made here, with what was expected, so that handlers see only checked values. A
 parameter nobody knows is refused too: a mistyped filter would otherwise list everything.
@@ -46,25 +46,7 @@ _TRACEPARENT: Final = re.compile(
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-# --- who and which trace --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks: the tenant whose data is seen, and the person or program."""
-
-    tenant: str
-    subject: str
-
-
-DEVELOPMENT: Final = Principal(tenant="default", subject="developer")
-EVENTS_TENANT: Final = DEVELOPMENT.tenant
-"""Whose events those are that no caller brings: of the events queue, of Event Grid."""
-
-
-def principal(req: func.HttpRequest) -> Principal:
-    """The caller. The one seam for identity: today everybody is the development identity."""
-    return DEVELOPMENT
+# --- which trace ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

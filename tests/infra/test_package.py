@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra import package
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
-from tests.infra import package
+from tests.infra.environment import closure, environment, requirements
 
 ROOT = Path(__file__).parents[2]
 IMPORT = """
@@ -58,8 +59,8 @@ def test_the_package_runs_with_its_requirements_alone(
     built: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     app, _ = built
-    wanted = package.requirements((app / "requirements.txt").read_text("utf-8"))
-    package.environment(package.closure(wanted).values(), tmp_path / "site")
+    wanted = requirements((app / "requirements.txt").read_text("utf-8"))
+    environment(closure(wanted).values(), tmp_path / "site")
     done = run(app, tmp_path / "site")
     assert done.returncode == 0, done.stderr
 
@@ -72,9 +73,9 @@ def test_the_package_runs_with_its_requirements_alone(
 
 def test_a_forgotten_requirement_is_noticed(built: tuple[Path, list[str]], tmp_path: Path) -> None:
     app, _ = built
-    wanted = package.requirements((app / "requirements.txt").read_text("utf-8"))
-    rest = package.closure(one for one in wanted if one.name != "cronsim")
-    package.environment(rest.values(), tmp_path / "site")
+    wanted = requirements((app / "requirements.txt").read_text("utf-8"))
+    rest = closure(one for one in wanted if one.name != "cronsim")
+    environment(rest.values(), tmp_path / "site")
     done = run(app, tmp_path / "site")
     assert done.returncode != 0
     assert "No module named 'cronsim'" in done.stderr
@@ -91,6 +92,7 @@ def test_the_package_holds_the_app_and_nothing_else(built: tuple[Path, list[str]
         "requirements.txt",
     }
     assert "orchestrator/functions/docs_page.html" in names
+    assert "activities/samples/orders.py" in names  # not the folder samples/
     assert not [name for name in names if name.startswith("orchestrator/local")]
     assert not [name for name in names if name.endswith((".pyc", ".md"))]
 

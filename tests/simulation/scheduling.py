@@ -96,9 +96,14 @@ class Schedules(Feature):
                 self._lease(old, new)
             elif commit.container == CATALOG and kind == "schedule":
                 self._schedule(old, new)
-            elif commit.container == EXECUTIONS and kind == "execution" and old is None:
-                if new is not None and "schedule" in new:
-                    self._birth(new)
+            elif (
+                commit.container == EXECUTIONS
+                and kind == "execution"
+                and old is None
+                and new is not None
+                and "schedule" in new
+            ):
+                self._birth(new)
 
     def _lease(self, old: Any, new: Any) -> None:
         """A token belongs to one process, and only grows."""

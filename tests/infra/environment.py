@@ -1,35 +1,13 @@
-"""The deployment package as `func azure functionapp publish` and azd make it, and an environment
-with nothing but requirements.txt to import it in."""
+"""An environment with nothing but requirements.txt, made of what is installed here."""
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pathspec import GitIgnoreSpec
-
-
-def build(root: Path, archive: Path) -> list[str]:
-    """Zips `root` without what `.funcignore` names; returns the names inside, sorted."""
-    ignore = GitIgnoreSpec.from_lines((root / ".funcignore").read_text("utf-8").splitlines())
-    names: list[str] = []
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
-        for folder, folders, files in os.walk(root):
-            here = Path(folder).relative_to(root)
-            folders[:] = [
-                one for one in folders if not ignore.match_file(f"{(here / one).as_posix()}/")
-            ]
-            for file in files:
-                name = (here / file).as_posix()
-                if file != ".funcignore" and not ignore.match_file(name):
-                    package.write(root / name, name)
-                    names.append(name)
-    return sorted(names)
 
 
 def requirements(text: str) -> list[Requirement]:
