@@ -30,6 +30,7 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
     `{"url": …, "data": …}` on stdout says that it is ready; logs go to stderr."""
     from activities.errors import RegistrationError
     from orchestrator.local import host
+    from orchestrator.local.host import logs
     from orchestrator.ports import StoreError, TransportError
     from orchestrator.settings import SettingsError
 
@@ -42,6 +43,7 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
             emit(out, Text(f"API description {url}/docs, data in {data}; Ctrl-C stops it.", "dim"))
         sys.stdout.flush()
 
+    logs.configure()
     try:
         return host.up(data, port, workers, ready)
     except host.PortInUse as error:

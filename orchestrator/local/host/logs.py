@@ -20,8 +20,9 @@ _OWN: Final = frozenset(
 class Formatter(logging.Formatter):
     """`worker 1 WARNING orchestrator.engine.sweep: message  action=… execution=…`."""
 
-    def __init__(self, worker: int) -> None:
-        super().__init__(f"worker {worker} %(levelname)s %(name)s: %(message)s")
+    def __init__(self, worker: int | None = None) -> None:
+        process = "" if worker is None else f"worker {worker} "
+        super().__init__(f"{process}%(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line without a traceback."""
@@ -35,8 +36,8 @@ class Formatter(logging.Formatter):
         return f"{line}  {about}" if about else line
 
 
-def configure(worker: int) -> None:
-    """Warnings and worse to the standard error stream."""
+def configure(worker: int | None = None) -> None:
+    """Warnings and worse to the standard error stream. `worker`: which process of several."""
     handler = logging.StreamHandler()
     handler.setFormatter(Formatter(worker))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
