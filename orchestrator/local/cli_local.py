@@ -25,12 +25,11 @@ from orchestrator.local.cli_faults import (
 from orchestrator.local.cli_render import emit
 
 
-def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
+def up(*, data: Path, port: int, workers: int, address: str, as_json: bool) -> int:
     """Run the platform until it is told to stop; the exit code. With `as_json`, one line
     `{"url": …, "data": …}` on stdout says that it is ready; logs go to stderr."""
     from activities.errors import RegistrationError
     from orchestrator.local import host
-    from orchestrator.local.host import logs
     from orchestrator.ports import StoreError, TransportError
     from orchestrator.settings import SettingsError
 
@@ -43,9 +42,8 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
             emit(out, Text(f"API description {url}/docs, data in {data}; Ctrl-C stops it.", "dim"))
         sys.stdout.flush()
 
-    logs.configure()
     try:
-        return host.up(data, port, workers, ready)
+        return host.up(data, port, workers, ready, address=address)
     except host.PortInUse as error:
         raise usage(f"{error}; --port 0 takes any free one.") from error
     except SettingsError as error:

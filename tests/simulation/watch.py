@@ -70,6 +70,8 @@ class Watch:
         if commit.container != EXECUTIONS:
             return
         execution = commit.partition[1]
+        if execution == "_events":
+            return  # dead letters of events belong to no execution
         kinds: dict[str, list[tuple[Any, Any]]] = {}
         for _, old, new in commit.changes:
             body = new or old
@@ -269,9 +271,11 @@ class Watch:
 
 
 def _no_time(doc: Any) -> bool:
-    """Whether a wait inside a map had no time to wait for, which is an attempt without a lease."""
+    """Whether a wait inside a map had no time to wait for, or a signal there did not come in time:
+    attempts without a lease."""
     type = doc.get("failure", {}).get("type")
-    return doc["status"] == "DEAD_LETTERED" and type in ("WAIT_INVALID", "EXPRESSION_FAILED")
+    kinds = ("WAIT_INVALID", "EXPRESSION_FAILED", "SIGNAL_TIMEOUT")
+    return doc["status"] == "DEAD_LETTERED" and type in kinds
 
 
 def _result(doc: Any) -> tuple[Any, ...]:
