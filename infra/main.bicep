@@ -76,7 +76,7 @@ param alwaysReadyOrchestration int = 0
 @allowed(['Recreate', 'RollingUpdate'])
 param siteUpdateStrategy string = 'Recreate'
 
-@description('What the tokens of callers are for: the application ID URI of the app registration.')
+@description('What the tokens of callers are for. Tokens of version 2.0 name the client id of the app registration (a GUID) as their audience, not its URI.')
 param authAudience string = 'api://weft'
 
 @description('Whose tokens are accepted, as JSON (WEFT_AUTH_ISSUERS). Empty: those of this directory for authAudience; all callers are of the tenant `default`, their app roles say what they may.')

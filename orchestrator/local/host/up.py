@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.local.host import console_log
 from orchestrator.local.host.listening import check_private, listening_socket, url
 from orchestrator.local.host.supervisor import Supervisor, child_command
 from orchestrator.settings import load_settings
@@ -37,6 +38,7 @@ def up(
     settings = load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
     check_private(address, anybody=settings.auth_development)
     sock = listening_socket(address, port)
+    console_log.start()
     if workers == 1:
         # Imported here: a supervisor runs no functions and needs no engine.
         from orchestrator.local.host.host import ALL_ROLES
