@@ -163,7 +163,11 @@ class Events(Feature):
                 again = sum(name in text for text in reused)
                 started = (trigger, f"event-{number}") in self.born
                 passes = reason is None and (kind != "filtered" or number % 2 == 1)
-                wanted = (passes, len(contents) if reason else 0, len(contents) - 1 if passes else 0)
+                wanted = (
+                    passes,
+                    len(contents) if reason else 0,
+                    len(contents) - 1 if passes else 0,
+                )
                 if (started, mine, again) != wanted:
                     self.world.fail(
                         f"{trigger} ({kind}) and event {number} {contents}: started {started}, "
