@@ -80,8 +80,9 @@ def compile_workflow(validated: Validated) -> Workflow:
         notify=tuple(
             NotifySpec(
                 on=frozenset(ExecutionStatus(status.upper()) for status in one.on),
-                url=one.webhook.url,
-                secret=one.webhook.secret,
+                url="" if one.webhook is None else one.webhook.url,
+                target=one.to or "",
+                secret=None if one.webhook is None else one.webhook.secret,
                 include_output=one.include_output,
                 retry=compiler.default_retry,
             )
@@ -92,11 +93,11 @@ def compile_workflow(validated: Validated) -> Workflow:
 
 
 def signal_tasks(tasks: Sequence[TaskSpec]) -> dict[str, tuple[int, ...]]:
-    """Signal name -> positions of the tasks that wait for it."""
+    """Signal name -> positions of the tasks, and of the maps whose items, wait for it."""
     found: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
-        if task.type is TaskType.SIGNAL:
-            found.setdefault(task.signal, []).append(position)
+        if task.listener is not None:
+            found.setdefault(task.listener.signal, []).append(position)
     return {name: tuple(positions) for name, positions in found.items()}
 
 
@@ -230,7 +231,7 @@ class _Compiler:
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
             signal=task.signal if task.type == "signal" else "",
-            wait_ms=task.timeout if task.type == "signal" else None,
+            wait_ms=timeout if task.type == "signal" else None,
             schema=task.schema_ if task.type == "signal" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )

@@ -47,6 +47,8 @@ class TaskCheck:
         outer = {**self._default_retry, **_retry(task)}
         if isinstance(do := task.get("do"), dict):
             yield from self._work(do, f"{path}.do", outer)
+            if do.get("type") == "signal":
+                yield from self._signal(do, f"{path}.do")
             yield from _heartbeat(do, f"{path}.do", _timeout(task) or self._default_timeout)
         if isinstance(compensate := task.get("compensate"), dict):
             yield from self._work(compensate, f"{path}.compensate", self._default_retry)
@@ -55,6 +57,19 @@ class TaskCheck:
         if run_when in _NEEDS_AN_OUTCOME and task.get("needs", []) == []:
             message = f"never runs: {run_when} asks for the outcome of needs, and there are none"
             yield ErrorDetail(f"{path}.runWhen", message, "UNREACHABLE", "add needs")
+
+    def notify(self, value: Json) -> Iterator[ErrorDetail]:
+        """Findings of the definition's `notify`."""
+        for index, one in enumerate(value if isinstance(value, list) else []):
+            if not isinstance(one, dict):
+                continue
+            path = f"$.notify[{index}]"
+            given = [field for field in ("webhook", "to") if one.get(field) is not None]
+            if len(given) != 1:
+                what = "both are" if given else "neither is"
+                message = f"needs exactly one of `webhook` and `to`; {what} given"
+                yield ErrorDetail(path, message, "BAD_NOTIFY")
+            yield from self._target(one.get("to"), f"{path}.to")
 
     def _work(
         self, task: Mapping[str, Json], path: str, inherited: Mapping[str, Json]

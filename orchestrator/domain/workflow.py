@@ -123,13 +123,20 @@ class TaskSpec:
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""
 
+    @property
+    def listener(self) -> TaskSpec | None:
+        """What waits for a signal: the task itself, or a map's `do`; None if neither does."""
+        work = self if self.do is None else self.do
+        return work if work.type is TaskType.SIGNAL else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySpec:
-    """A webhook that is told of an end."""
+    """Who is told of an end: a webhook, or a target of events."""
 
     on: frozenset[ExecutionStatus]
-    url: str
+    url: str = ""  # of the webhook…
+    target: str = ""  # …or name of where the event goes (one of the two is set)
     secret: str | None = None  # name of the secret that signs
     include_output: bool = False
     retry: RetryPolicy
@@ -148,7 +155,7 @@ class Workflow:
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    """Signal name -> positions of the tasks that wait for it."""
+    """Signal name -> positions of the tasks, and of the maps whose items, wait for it."""
     notify: tuple[NotifySpec, ...] = ()
     undo: Mapping[int, int] = field(default_factory=dict[int, int])
     """Task -> its compensation: a task of its own, behind all that the definition names."""

@@ -168,8 +168,8 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
     )
     claim.call = call
     if spec.type is TaskType.PUBLISH:
-        workflow = claim.aggregate.workflow.name
-        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow))
+        workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
+        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 

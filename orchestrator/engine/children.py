@@ -92,6 +92,8 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         "parentTask": {**place, "number": claim.doc["child"]["number"]},
         "depth": depth,
     }
+    if hops := parent.header.get("hops"):
+        header["hops"] = hops
     link = submit.Link(
         execution=claim.doc["child"]["execution"], header=header, pinned=pinned is not None
     )

@@ -5,7 +5,7 @@
     lease valid            -> somebody works on it, settle
     lease expired          -> that worker died: count its attempt as LEASE_EXPIRED, take over
     retry due              -> next attempt
-    waits for a child or a time  -> have a look, see `waiting`
+    waits for a child, a time, a signal  -> have a look, see `waiting`
     retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
 Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
@@ -36,12 +36,12 @@ from orchestrator.domain.status import (
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import documents
+from orchestrator.engine import documents, resting
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
 from orchestrator.engine.leasing import held, lease
-from orchestrator.engine.parked import Parked, is_parked
+from orchestrator.engine.parked import NO_ATTEMPT, Parked, is_parked
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
 
@@ -164,6 +164,8 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         if refusal.over and existing is not None and _left_open(existing.body, now):
             closed = cancelled(existing.body, now)
             return Ended(aggregate, closed, existing.etag, report=False)
+        if refusal.reason == "paused" and existing is not None:
+            await resting.lay_down(engine, existing)
         return refusal
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
@@ -183,7 +185,7 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
     if giving_back:
         doc = cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
-    if spec.type is TaskType.WAIT:
+    if spec.type in NO_ATTEMPT:
         return replace(here, doc=without_lease(here.doc))
     admitted = await admit(aggregate, spec, message.item, doc)
     if isinstance(admitted, Refusal):

@@ -20,7 +20,7 @@ from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.domain.workflow import OnFailure
+from orchestrator.domain.workflow import OnFailure, TaskType
 from orchestrator.engine import (
     audit,
     compensation,
@@ -41,7 +41,7 @@ from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import MAX_BESIDE, Outdated, commit
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.core import Engine
-from orchestrator.engine.letters import LetterStatus
+from orchestrator.engine.letters import LetterStatus, spec_of
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.orchestrate import advance, decide_with_facts
 from orchestrator.engine.resilience import Unclear, patiently
@@ -213,7 +213,16 @@ async def _change(
         paused = aggregate.state.status is ExecutionStatus.PAUSED
         grace = 0 if paused else engine.tunables.retry_grace_ms
         beside += [
-            letters_wish.again(docs[ids[one.id]], one.body, wish, value, now, grace) for one in done
+            letters_wish.again(
+                docs[ids[one.id]],
+                one.body,
+                wish,
+                value,
+                now,
+                grace,
+                http=spec_of(aggregate, one.body).type is TaskType.HTTP,
+            )
+            for one in done
         ]
         # A map's own document says nothing but that its items failed; unless they do so again now.
         tasks = aggregate.workflow.tasks

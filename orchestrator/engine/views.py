@@ -195,6 +195,8 @@ class TaskSummary(View):
     map: MapView | None = None
     child: str | None = None
     """The execution that a `workflow` task started last."""
+    signal: str | None = None
+    """The name that a `signal` task waits for; of a map, what its items do."""
     error: FailureView | None = None
 
 
@@ -285,6 +287,7 @@ class SweepReport(View):
     outboxes: int = 0
     tasks: int = 0
     signals: int = 0
+    notifications: int = 0
     executions: int = 0
 
 

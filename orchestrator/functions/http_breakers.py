@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import azure.functions as func
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.engine import breakers_act
 from orchestrator.engine.control import MAX_REASON_CHARS
@@ -22,12 +23,17 @@ _ERRORS: Final = (413, 415, 422)
 
 
 def _duration(value: Any) -> Any:
+    if value is None:
+        return None
     if not isinstance(value, str):
-        return value
+        raise ValueError("write a duration such as 15m, as text")
     try:
-        return parse_duration(value)
+        ms = parse_duration(value)
     except DurationError as error:
         raise ValueError(error.message) from None
+    if ms > breakers_act.MAX_FOR_MS:
+        raise ValueError("at most 30d; leave it out to open it until somebody closes it")
+    return ms
 
 
 class OpenRequest(BaseModel):
@@ -39,17 +45,14 @@ class OpenRequest(BaseModel):
     for_: Annotated[
         int | None,
         BeforeValidator(_duration),
-        Field(
-            ge=1,
-            le=breakers_act.MAX_FOR_MS,
-            json_schema_extra={"type": "string", "examples": ["15m"]},
-        ),
+        Field(json_schema_extra={"type": "string", "examples": ["15m"]}),
     ] = Field(None, alias="for", description="Until then; left out: until somebody closes it")
 
 
 @ROUTES.add(
     "GET",
     "v1/breakers",
+    scope=Scope.READ,
     summary="List circuit breakers",
     replies={200: Reply(description="All that have a record, latest first", model=BreakerList)},
 )
@@ -62,6 +65,7 @@ async def list_breakers(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/breakers/{dependency}",
+    scope=Scope.READ,
     summary="Show a circuit breaker",
     replies={200: Reply(description="The breaker", model=BreakerView)},
     errors=(404,),
@@ -75,6 +79,7 @@ async def get_breaker(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/breakers/{dependency}/open",
+    scope=Scope.OPERATE,
     summary="Open a circuit breaker",
     body=Body(
         media=JSON_TYPES,
@@ -103,6 +108,7 @@ async def open_breaker(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/breakers/{dependency}/close",
+    scope=Scope.OPERATE,
     summary="Close a circuit breaker",
     body=Body(
         media=JSON_TYPES,

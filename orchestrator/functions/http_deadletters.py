@@ -8,6 +8,7 @@ import azure.functions as func
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from orchestrator.domain.authz import Scope
 from orchestrator.engine import letters_act, letters_bulk, letters_list
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.letters import LetterStatus
@@ -16,7 +17,7 @@ from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
-from orchestrator.functions import http_params, requests
+from orchestrator.functions import cursors, http_params, listing, requests
 from orchestrator.functions.http_control import ControlRequest
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
@@ -50,6 +51,8 @@ _FILTERS: Final = (
 @ROUTES.add(
     "GET",
     "v1/deadletters",
+    scope=Scope.READ,
+    checks=True,
     summary="List dead letters",
     query=(*_FILTERS, *http_params.PAGING),
     replies={200: Reply(description="A page, newest first", model=Page[DeadLetterSummary])},
@@ -70,12 +73,14 @@ async def list_deadletters(call: Call) -> Answer:
     items, after = await letters_list.page(
         await call.engine(), call.tenant, wanted, limit=query["limit"], after=call.after()
     )
+    items = await listing.letters(await call.engine(), call.principal, items)
     return call.page(items, after, Page[DeadLetterSummary])
 
 
 @ROUTES.add(
     "GET",
     "v1/deadletters/{letterId}",
+    scope=Scope.READ,
     summary="Show a dead letter",
     replies={200: Reply(description="The dead letter", model=DeadLetterView)},
     errors=(404,),
@@ -111,7 +116,9 @@ class SkipRequest(BaseModel):
 
 
 def _instant(value: Any) -> Any:
-    return http_params.instant(value) if isinstance(value, str) else value
+    if value is None:
+        return None
+    return http_params.instant(value if isinstance(value, str) else "")  # a number is no time
 
 
 Time = Annotated[
@@ -144,6 +151,7 @@ class BulkRequest(BaseModel):
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     output: Any = Field(None, description="For skip: the output of each")
     limit: int = Field(MAX_BULK, ge=1, le=MAX_BULK)
+    cursor: str | None = Field(None, description="`nextCursor` of the part before")
 
 
 _ERRORS: Final = (404, 409, 413, 415, 422)
@@ -162,6 +170,7 @@ async def _act(call: Call, action: Action, reason: str, **more: Any) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/retry",
+    scope=Scope.OPERATE,
     summary="Retry a dead letter",
     body=_described(RetryRequest, {"reason": "address corrected", "input": {"to": "Berlin"}}),
     replies={200: Reply(description="It is RETRIED", model=DeadLetterView)},
@@ -179,6 +188,7 @@ async def retry_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/skip",
+    scope=Scope.OPERATE,
     summary="Skip a dead letter with an output",
     body=_described(SkipRequest, {"reason": "paid by hand", "output": {"receipt": "A-17"}}),
     replies={200: Reply(description="It is SKIPPED", model=DeadLetterView)},
@@ -193,6 +203,7 @@ async def skip_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/fail",
+    scope=Scope.OPERATE,
     summary="Accept the failure of a dead letter",
     body=_described(ControlRequest, {"reason": "the customer has gone"}),
     replies={200: Reply(description="It is FAILED", model=DeadLetterView)},
@@ -208,6 +219,7 @@ async def fail_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/discard",
+    scope=Scope.OPERATE,
     summary="Discard a dead letter",
     body=_described(ControlRequest, {"reason": "a test"}),
     replies={200: Reply(description="It is DISCARDED", model=DeadLetterView)},
@@ -222,6 +234,8 @@ async def discard_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/bulk",
+    scope=Scope.OPERATE,
+    checks=True,
     summary="Decide about many dead letters",
     body=_described(
         BulkRequest,
@@ -229,26 +243,30 @@ async def discard_deadletter(call: Call) -> Answer:
         required=True,
     ),
     replies={200: Reply(description="What was done", model=BulkResult)},
-    errors=(413, 415, 422),
+    errors=(400, 413, 415, 422),
 )
 async def bulk_deadletters(call: Call) -> Answer:
     """Does the same to all open dead letters that the filter finds, newest first. What makes no
-    sense is left as it is and listed. Interrupted, or `more` is true: the same call again does the
-    rest, and nothing twice."""
+    sense is left as it is and listed. If `more` is true, the same call with the cursor does the
+    next part. Interrupted: the same call again does the rest, and nothing twice."""
     body = await requests.model(call.req, BulkRequest)
     wish = Wish(
         action=body.action, by=call.principal.subject, reason=body.reason, value=body.output
     )
     found = LetterFilter(**body.filter.model_dump(by_alias=False))
-    result = await letters_bulk.bulk(
-        await call.engine(), call.tenant, found, wish, limit=body.limit
+    await listing.may_decide(await call.engine(), call.principal, found)
+    scope = (call.tenant, call.route.name, body.filter.model_dump_json())
+    behind: Any = None if body.cursor is None else cursors.decode(scope, body.cursor)
+    result, after = await letters_bulk.part(
+        await call.engine(), call.tenant, found, wish, limit=body.limit, after=behind
     )
-    return Answer(body=result)
+    return Answer(body=result.model_copy(update={"next_cursor": cursors.encode(scope, after)}))
 
 
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/retry",
+    scope=Scope.OPERATE,
     summary="Retry a failed execution",
     body=_described(ControlRequest, {"reason": "the service is back"}),
     replies={200: Reply(description="It goes on", model=ExecutionView)},

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
+    cli_auth,
     cli_breakers,
     cli_control,
     cli_deadletters,
@@ -26,14 +27,16 @@ from orchestrator.local import (
     cli_rebuild,
     cli_schedules,
     cli_signals,
+    cli_smoke,
     cli_triggers,
+    cli_version,
     cli_watch,
+    cli_workflows,
 )
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
     FAILED,
-    WeftGroup,
     console,
     print_json,
     printable,
@@ -44,13 +47,13 @@ from orchestrator.local.cli_render import emit, execution_list, execution_view, 
 
 app = typer.Typer(
     name="weft",
-    cls=WeftGroup,
-    help="Durable DAG workflows. Start a platform with `weft up`, or point --url at one.",
+    cls=cli_auth.AuthGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # its local variables would show payloads
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(cli_version.root)
 app.add_typer(cli_rebuild.app, name="rebuild")
 
 # --- on this machine ------------------------------------------------------------------------------
@@ -59,18 +62,21 @@ app.add_typer(cli_rebuild.app, name="rebuild")
 @app.command()
 def up(
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the API on 127.0.0.1; 0: any free one.")
+        int, typer.Option(min=0, max=65535, help="Port of the API; 0: any free one.")
     ] = 7071,
     data: Annotated[Path, typer.Option(help="Folder of the database and the payloads.")] = Path(
         ".weft"
     ),
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of processes.")] = 1,
+    host: Annotated[
+        str, typer.Option(metavar="IP", help="Address to listen at; not loopback: needs issuers.")
+    ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> int:
     """Run the platform on this machine until Ctrl-C or SIGTERM."""
     from orchestrator.local import cli_local
 
-    return cli_local.up(data=data, port=port, workers=workers, as_json=as_json)
+    return cli_local.up(data=data, port=port, workers=workers, address=host, as_json=as_json)
 
 
 @app.command()
@@ -217,7 +223,7 @@ def list_(
     out = console()
     emit(out, execution_list(page["items"]))
     if page["nextCursor"]:
-        emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
+        emit(out, Text("There may be more; see --limit.", "dim"))
     return DONE
 
 
@@ -287,6 +293,8 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     return FAILED
 
 
+cli_auth.register(app)
+cli_workflows.register(app)
 cli_control.register(app)
 cli_deadletters.register(app)
 cli_schedules.register(app)
@@ -294,6 +302,7 @@ cli_signals.register(app)
 cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
+cli_smoke.register(app)
 
 
 @app.command(hidden=True)

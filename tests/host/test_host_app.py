@@ -32,6 +32,8 @@ from orchestrator.local.host.indexing import (
 ROOT = Path(__file__).parents[2]
 
 HTTP_FUNCTIONS = {
+    "get_grants": "GET v1/tenants/{tenantId}/grants",
+    "put_grants": "PUT v1/tenants/{tenantId}/grants",
     "publish_workflow": "POST v1/workflows",
     "list_workflows": "GET v1/workflows",
     "get_workflow": "GET v1/workflows/{name}",
@@ -85,6 +87,7 @@ HTTP_FUNCTIONS = {
     "verify_execution": "GET v1/executions/{id}/verify",
     "health_report": "GET health",
     "live": "GET live",
+    "metrics": "GET metrics",
     "ready": "GET ready",
     "startup": "GET startup",
     "openapi_document": "GET openapi.json",

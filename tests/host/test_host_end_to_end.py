@@ -67,6 +67,9 @@ async def test_a_workflow_runs_through_the_triggers_and_is_there_after_a_restart
         path = started.headers["location"]
         seen = (await client.get(path)).json()
         assert (seen["status"], seen["output"]) == ("COMPLETED", [1, 4, 9, 16])
+        counted = await client.get("/metrics")
+        assert counted.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert 'weft_executions_total{status="COMPLETED"} 1\n' in counted.text
     async with running(tmp_path) as (host, client):
         await host.run_until_idle()
         assert (await client.get(path)).json() == seen

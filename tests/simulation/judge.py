@@ -11,7 +11,7 @@ from tests.simulation.judge_children import family, judge_children, judge_settle
 from tests.simulation.judge_letters import altered, judge_letters
 from tests.simulation.profile import Profile
 from tests.simulation.reference import Reference, attempts_of
-from tests.simulation.signallers import judge_signals, unmarked
+from tests.simulation.signallers import judge_signals, unclosed, unmarked
 from tests.simulation.undoing import all_tasks
 from tests.simulation.world import QUEUES, TENANT, World
 
@@ -157,7 +157,7 @@ async def recover_again(world: World) -> None:
 
 def _quiet(world: World) -> bool:
     queued = any(world.broker.queues[queue] for queue in QUEUES)
-    return not queued and not _outboxes(world) and not unmarked(world)
+    return not queued and not _outboxes(world) and not unmarked(world) and not unclosed(world)
 
 
 def _outboxes(world: World) -> list[str]:

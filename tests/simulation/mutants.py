@@ -29,6 +29,7 @@ from orchestrator.engine import (
     relay,
     replay,
     results,
+    signalled_items,
     sweep,
 )
 
@@ -175,8 +176,15 @@ MUTANTS = (
         "signal that was taken is taken in again",
         working,
         "WorkingState.knows_signal",
-        "return buffered or id in self.consumed.values()",
+        "return buffered or id in self.consumed.values() or mark_of(id) in self.taken.values()",
         "return buffered",
+    ),
+    Mutant(
+        "item takes a signal although a worker has failed it",
+        signalled_items,
+        "complete",
+        "if ended:",
+        "if False:",
     ),
     Mutant(
         "sweeper that forgets signals",

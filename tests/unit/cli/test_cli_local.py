@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cli_fake_api import Weft
 from jsonschema import Draft202012Validator
 
+from orchestrator.domain.parsing import parse_yaml
 from orchestrator.local import host
 from orchestrator.ports import Unavailable
 from orchestrator.settings import SettingsError
@@ -89,12 +89,20 @@ def test_samples_are_valid_for_us_and_for_editors(offline: Weft, path: Path) -> 
     assert result.stdout == f"valid: {path.parent.name}\n"
     assert result.exit_code == 0
     schema = json.loads(offline("schema").stdout)
-    Draft202012Validator(schema).validate(yaml.safe_load(path.read_text()))
+    # Read as editors do, by YAML 1.2: `on` is text.
+    Draft202012Validator(schema).validate(parse_yaml(path.read_bytes()))
 
 
 def test_there_are_samples() -> None:
     found = {path.parent.name for path in SAMPLES}
-    assert found >= {"big-order", "expense-approval", "order-fulfilment", "source-census"}
+    assert found >= {
+        "big-order",
+        "expense-approval",
+        "order-fulfilment",
+        "parcel-handover",
+        "payout",
+        "source-census",
+    }
 
 
 def test_schema_writes_a_file_or_says_why_not(offline: Weft, tmp_path: Path) -> None:
@@ -113,8 +121,10 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
 ) -> None:
     called: list[Any] = []
 
-    def fake(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> int:
-        called.append((data, port, workers))
+    def fake(
+        data: Path, port: int, workers: int, on_ready: Callable[[str], None], *, address: str
+    ) -> int:
+        called.append((data, port, workers, address))
         on_ready("http://127.0.0.1:5")
         return 1
 
@@ -126,7 +136,7 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
     as_json = offline(*command, "--json")
     assert json.loads(as_json.stdout) == {"url": "http://127.0.0.1:5", "data": str(tmp_path)}
     assert as_json.stdout.count("\n") == 1  # a line, so that a parent process can wait for it
-    assert called == [(tmp_path, 0, 3)] * 2
+    assert called == [(tmp_path, 0, 3, "127.0.0.1")] * 2
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
 def test_up_that_cannot_start_says_why_without_a_traceback(
     offline: Weft, monkeypatch: pytest.MonkeyPatch, error: Exception, exit_code: int
 ) -> None:
-    def fake(*args: Any) -> int:
+    def fake(*args: Any, **more: Any) -> int:
         raise error
 
     monkeypatch.setattr(host, "up", fake)

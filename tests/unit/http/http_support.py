@@ -10,12 +10,14 @@ from http_client import Client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
+from orchestrator.engine.metrics import Metrics
 from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
     http_events,
     http_executions,
+    http_grants,
     http_operations,
     http_schedules,
     http_signals,
@@ -23,8 +25,14 @@ from orchestrator.functions import (
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
+from tests.support.identities import DEVELOPMENT
 
-ENGINE: Any = SimpleNamespace(name="engine")
+ENGINE: Any = SimpleNamespace(
+    name="engine",
+    authenticator=DEVELOPMENT,
+    clock=SimpleNamespace(now=lambda: 0),
+    metrics=Metrics(),
+)
 PROGRESS = views.Progress(total=1)
 EXECUTION = {
     "id": "e-1",
@@ -70,6 +78,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_schedules.blueprint(provider),
         http_signals.blueprint(provider),
         http_breakers.blueprint(provider),
+        http_grants.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),
         http_operations.blueprint(provider),

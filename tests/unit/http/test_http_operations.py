@@ -75,6 +75,13 @@ async def test_other_routes_are_503_without_an_engine_and_do_not_leak(broken: Cl
     assert b"s3cret" not in got.body
 
 
+async def test_metrics_are_text_that_prometheus_reads(client: Client) -> None:
+    got = await client("GET", "/metrics")
+    assert got.status == 200
+    assert got.media == "text/plain; version=0.0.4"
+    assert b"\nweft_commits_total 0\n" in got.body
+
+
 # --- provider -------------------------------------------------------------------------------------
 
 
@@ -199,7 +206,7 @@ async def test_every_http_function_is_in_the_openapi_document_and_vice_versa(
         for method in one.methods
     }
     assert described == bound
-    assert len(bound) == 57
+    assert len(bound) == 60
 
 
 async def test_every_reference_in_the_openapi_document_resolves(client: Client) -> None:
@@ -243,7 +250,7 @@ async def test_openapi_has_the_shapes_of_the_wire(client: Client) -> None:
     publish = document["paths"]["/v1/workflows"]["post"]
     assert set(publish["requestBody"]["content"]) >= {"application/json", "application/yaml"}
     assert set(publish["responses"]) == {
-        *("200", "201", "400", "409", "413", "415", "422", "500", "503")
+        *("200", "201", "400", "401", "403", "409", "413", "415", "422", "500", "503")
     }
 
 
