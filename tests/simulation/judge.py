@@ -149,10 +149,24 @@ async def recover_again(world: World) -> None:
     await world.until(lambda: False, RECOVERY_S)
     if (after := _snapshot(world)) != before:
         changed = [key for key in {*before, *after} if before.get(key) != after.get(key)]
+        changed = [key for key in changed if not _rested(before.get(key), after.get(key))]
         shown = [(key[1], before.get(key), after.get(key)) for key in changed]
-        world.fail(f"a second recovery changed {shown}")
+        if changed:
+            world.fail(f"a second recovery changed {shown}")
     if len(world.watch.sent) != sent:
         world.fail(f"{len(world.watch.sent) - sent} messages were sent although all had ended")
+
+
+def _rested(before: Any, after: Any) -> bool:
+    """Whether a task of an execution that ended while it was paused is closed only now: nobody
+    looked after it, so nobody had to (`engine/resting.py`)."""
+    if not isinstance(before, dict) or not isinstance(after, dict) or before["type"] != "task":
+        return False
+    return (
+        before["status"] in ("RUNNING", "RETRYING")
+        and "sweepAt" not in before
+        and after["status"] == "CANCELLED"
+    )
 
 
 def _quiet(world: World) -> bool:
