@@ -138,6 +138,7 @@ async def audit_letter(engine: Engine, letter: dict[str, Any]) -> None:
         action=f"deadletter.{done['action']}",
         execution=letter["executionId"],
         task=id,
+        resource=f"deadletter:{id}",
         by=done["by"],
         reason=done["reason"],
         id=f"deadletter:{id}",

@@ -124,6 +124,7 @@ async def _audit(
         action="replay",
         execution=execution,
         task=id,
+        details={"replay": id},
         by=by,
         reason=reason,
         id=f"replay:{id}",

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from orchestrator.domain.errors import WeftError
 from orchestrator.engine.core import Engine
+from orchestrator.engine.origin import of_request
 from orchestrator.engine.views import Page
 from orchestrator.functions import cursors, http_errors, http_params, requests
 from orchestrator.functions.provider import EngineProvider
@@ -197,7 +198,8 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
             path=requests.read_params(route.path_params, _path_of(route, req), what="part"),
             query={} if route.hidden else requests.read_params(route.query, req.params),
         )
-        return _response(await route.handler(call), trace.id)
+        with of_request(requests.origin(req, trace.id)):
+            return _response(await route.handler(call), trace.id)
     except WeftError as error:
         return http_errors.respond(error, trace.id)
     except (Throttled, Unavailable, TransportError) as error:

@@ -68,6 +68,8 @@ HTTP_FUNCTIONS = {
     "list_fires": "GET v1/schedules/{schedule}/history",
     "send_signal": "POST v1/executions/{id}/signals",
     "list_signals": "GET v1/executions/{id}/signals",
+    "list_audit": "GET v1/audit",
+    "verify_audit": "GET v1/audit/verify",
     "list_breakers": "GET v1/breakers",
     "get_breaker": "GET v1/breakers/{dependency}",
     "open_breaker": "POST v1/breakers/{dependency}/open",
