@@ -5,6 +5,7 @@ Tests call it too, with fakes for some ports, so that the wiring itself is teste
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -13,6 +14,7 @@ from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.local.sqlite_broker import SqliteBroker
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.adapters.local.system import SystemClock, SystemIds
+from orchestrator.bootstrap_auth import open_front
 from orchestrator.domain.breakers import BreakerRules
 from orchestrator.engine.core import Closing, Engine, Tunables
 from orchestrator.engine.metrics import Metrics
@@ -27,6 +29,8 @@ from orchestrator.ports import (
 )
 from orchestrator.ports_events import EventSink
 from orchestrator.settings import Settings
+
+log = logging.getLogger(__name__)
 
 STORE_FILE = "weft.db"
 BROKER_FILE = "broker.db"
@@ -84,6 +88,7 @@ async def build(
         if transport is None:
             transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
             await transport.open()
+    front = open_front(settings, clock=clock)
     engine = Engine(
         store=store,
         transport=transport,
@@ -94,7 +99,9 @@ async def build(
         ids=ids or SystemIds(),
         worker=settings.worker_name,
         metrics=metrics,
-        others=others,
+        others=(*others, front),
+        authenticator=front,
+        events_tenant=settings.events_tenant,
         sink=sink,
         event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(
@@ -115,4 +122,8 @@ async def build(
     )
     if start is not None:
         engine.spawn(start, "weft-warm-up")
+    if settings.auth_issuers:
+        engine.spawn(front.warm_up(), "weft-issuer-keys")
+    if front.warning:
+        log.warning(front.warning, extra={"action": "auth.development"})
     return engine

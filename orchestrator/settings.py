@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator import settings_rules as rules
+from orchestrator.settings_auth import EasyClaims, Issuers, Tenant, auth_faults
 from orchestrator.settings_azure import AzureSettings
 from orchestrator.settings_egress import LOOPBACK, Networks
 from orchestrator.settings_events import PublishTargets
@@ -109,6 +110,30 @@ class Settings(BaseSettings):
         description="Networks that `http` tasks may reach although they are not public, such as "
         "`10.1.0.0/16`, separated by commas. Left out: loopback with the local backend, else none",
     )
+    auth_issuers: Issuers = Field(
+        default=(),
+        description="Whose bearer tokens are accepted: a JSON list, see docs/security.md. Left out "
+        "with the local backend: the development identity and tokens of `weft token`",
+    )
+    auth_easy: bool = Field(
+        default=False,
+        description="`true`: App Service Authentication sits in front of this app, so its header "
+        "`X-MS-CLIENT-PRINCIPAL` says who asks. Otherwise the header is ignored",
+    )
+    auth_easy_claims: EasyClaims | None = Field(
+        default=None,
+        description="How that header is read: a JSON object with the fields of an issuer that are "
+        "about claims",
+    )
+    auth_local: bool = Field(
+        default=False,
+        description="`true`: tokens of `weft token` with this `WEFT_DATA_DIR` are accepted, and "
+        "nobody is let in without a token. Refused in Azure",
+    )
+    events_tenant: Tenant = Field(
+        default="default",
+        description="Whose events those are that come by the queue `events` or by Event Grid",
+    )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
 
@@ -130,6 +155,12 @@ class Settings(BaseSettings):
         if self.egress_allow is not None:
             return self.egress_allow
         return LOOPBACK if self.backend == "local" else ()
+
+    @property
+    def auth_development(self) -> bool:
+        """Whether whoever reaches the port may do everything: the embedded mode, as it comes."""
+        asked = self.auth_issuers or self.auth_easy or self.auth_local
+        return self.backend == "local" and not asked
 
     @property
     def worker_name(self) -> str:
@@ -160,6 +191,7 @@ def load_settings(env: Mapping[str, str] | None = None) -> Settings:
         faults += wrong
         if not wrong:
             values["azure"] = _azure(given)
+    faults += auth_faults(given)
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:

@@ -68,6 +68,8 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
         draft.emit(ev.MapItemsCancelled(at=now, task=task, items=tuple(sorted(items))))
     for result in batch.failed_items:
         _item_failed(draft, result)
+    # What these take over or change besides fills the commit; the next decision hands them out.
+    draft.items_listen = not (batch.operator or batch.overdue)
     take_signals(draft, batch.signals, timers=batch.timers)
     fail_overdue(draft, batch.overdue)  # results that arrived with it are results
     _requeue(draft, batch.lost)

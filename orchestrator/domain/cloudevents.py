@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
 
-from orchestrator.domain.errors import ErrorDetail, MalformedError
+from orchestrator.domain.errors import ErrorDetail, MalformedError, WeftError
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import body_hash, child_path
 
 SPEC_VERSION: Final = "1.0"
+HOPS: Final = "wefthops"
+"""Name of the extension attribute that `CloudEvent.hops` reads."""
 MAX_BATCH_EVENTS: Final = 500
 MAX_NAME_CHARS: Final = 64
 """Of an extension attribute's name; the specification advises 20."""
@@ -38,6 +40,7 @@ _TIME: Final = re.compile(
 _TRACE: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
+_DIGITS: Final = re.compile("[0-9]{1,9}")
 _INT32: Final = 2**31
 
 
@@ -79,6 +82,16 @@ class CloudEvent:
         well-formed one."""
         given = self.body.get("traceparent")
         return given if isinstance(given, str) and _TRACE.fullmatch(given) else ""
+
+    @property
+    def hops(self) -> int:
+        """How many executions that an event started lie behind it (extension `HOPS`): what Weft
+        publishes counts them, so that a circle ends. Text is read too: headers know nothing else.
+        Anything that is no number of hops is 0."""
+        given = self.body.get(HOPS)
+        if isinstance(given, str) and _DIGITS.fullmatch(given):
+            given = int(given)
+        return max(0, given) if type(given) is int else 0
 
     @property
     def content(self) -> str:
@@ -130,9 +143,10 @@ def either(value: Json, path: str = "$") -> CloudEvent:
     return event_grid(value, path) if is_event_grid(value) else structured(value, path)
 
 
-def batch(value: Json) -> list[CloudEvent | MalformedError]:
-    """The events of a list, each by itself: one that is wrong is its error instead. Raises
-    `MalformedError` if it is no list, or has more than `MAX_BATCH_EVENTS`."""
+def batch(value: Json | list[Json | WeftError]) -> list[CloudEvent | MalformedError]:
+    """The events of a list, each by itself: one that is wrong, or that could not be read
+    (`parse_json_items`), is its error instead. Raises `MalformedError` if it is no list, or has
+    more than `MAX_BATCH_EVENTS`."""
     if not isinstance(value, list):
         raise invalid([ErrorDetail("$", "a batch must be a list of events", "WRONG_TYPE")])
     if len(value) > MAX_BATCH_EVENTS:
@@ -140,6 +154,9 @@ def batch(value: Json) -> list[CloudEvent | MalformedError]:
         raise invalid([ErrorDetail("$", text, "BATCH_TOO_LARGE")])
     found: list[CloudEvent | MalformedError] = []
     for position, item in enumerate(value):
+        if isinstance(item, WeftError):
+            found.append(invalid(list(item.details)))
+            continue
         try:
             found.append(either(item, f"$[{position}]"))
         except MalformedError as error:

@@ -24,9 +24,16 @@ def _w_awaited(event: ev.SignalAwaited, doc: _Doc) -> None:
         doc["deadlineAt"] = event.deadline_at
 
 
+def _w_item(event: ev.MapItemSignalled, doc: _Doc) -> None:
+    doc["task"] = event.task
+    doc["item"] = event.item
+    doc["signal"] = event.signal
+
+
 WRITE_SIGNALS: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.SignalReceived: ("signalReceived", _w_received),
     ev.SignalAwaited: ("signalAwaited", _w_awaited),
+    ev.MapItemSignalled: ("mapItemSignalled", _w_item),
 }
 
 READ_SIGNALS: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
@@ -37,5 +44,8 @@ READ_SIGNALS: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         name=doc["name"],
         due_at=doc.get("dueAt"),
         deadline_at=doc.get("deadlineAt"),
+    ),
+    "mapItemSignalled": lambda doc, at: ev.MapItemSignalled(
+        at=at, task=doc["task"], item=doc["item"], signal=doc["signal"]
     ),
 }

@@ -4,10 +4,11 @@ Written by hand and flat, because it runs for every commit. Fields at their defa
 
 Stored layout of the state (part of the `execution` document): `status`, `seq`, `tasks` (one letter
 per task, see `status.Code`), `maps` (position -> counts), `waits` (position -> due), `signals`
-(name -> ids), `consumed` (position -> id of a signal), `deadlines` (due -> positions, packed: what
-is dispatched together is due together), `failure`, `output`, `acceptedAt`, `startedAt`, `endedAt`,
-`deadlineAt` (epoch ms), `hidden`, `undo`, `ending`, `terminated`. The letters of map items are in
-chunk documents of `MAP_CHUNK_ITEMS`: see `chunks_of`, `open_maps`.
+(name -> ids), `consumed` (position -> id of a signal), `taken` (see `taken.pack_taken`),
+`deadlines` (due -> positions, packed: what is dispatched together is due together), `failure`,
+`output`, `acceptedAt`, `startedAt`, `endedAt`, `deadlineAt` (epoch ms), `hidden`, `undo`, `ending`,
+`terminated`. The letters of map items are in chunk documents of `MAP_CHUNK_ITEMS`: see
+`chunks_of`, `open_maps`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, Final
 
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.positions import pack_times, unpack_times
+from orchestrator.domain.positions import pack_times, times_of
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import Code, ExecutionStatus
+from orchestrator.domain.taken import pack_taken, unpack_taken
 from orchestrator.domain.topology import MAP_CHUNK_ITEMS
 
 _STATUS: Final = {status.value: status for status in ExecutionStatus}
@@ -55,6 +57,8 @@ def state_to_doc(state: ExecutionState) -> dict[str, Any]:
         doc["signals"] = {name: list(ids) for name, ids in state.signals.items()}
     if state.consumed:
         doc["consumed"] = {str(task): id for task, id in state.consumed.items()}
+    if state.taken:
+        doc["taken"] = pack_taken(state.taken)
     if state.deadlines:
         doc["deadlines"] = pack_times(state.deadlines.items())
     if state.failure is not None:
@@ -85,7 +89,8 @@ def state_from_doc(
         waits={int(task): due for task, due in waits.items()},
         signals={name: tuple(ids) for name, ids in signals.items()},
         consumed={int(task): id for task, id in consumed.items()},
-        deadlines=dict(unpack_times(doc.get("deadlines") or {})),
+        taken=unpack_taken(doc.get("taken") or {}),
+        deadlines=times_of(doc.get("deadlines") or {}),
         failure=None if failure is None else record_from_doc(failure),
         output=None if output is None else Payload.from_doc(output),
         accepted_at=doc["acceptedAt"],

@@ -92,11 +92,11 @@ def compile_workflow(validated: Validated) -> Workflow:
 
 
 def signal_tasks(tasks: Sequence[TaskSpec]) -> dict[str, tuple[int, ...]]:
-    """Signal name -> positions of the tasks that wait for it."""
+    """Signal name -> positions of the tasks, and of the maps whose items, wait for it."""
     found: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
-        if task.type is TaskType.SIGNAL:
-            found.setdefault(task.signal, []).append(position)
+        if task.listener is not None:
+            found.setdefault(task.listener.signal, []).append(position)
     return {name: tuple(positions) for name, positions in found.items()}
 
 
@@ -230,7 +230,7 @@ class _Compiler:
             duration_ms=task.duration if task.type == "wait" else None,
             until=_until(task) if task.type == "wait" else None,
             signal=task.signal if task.type == "signal" else "",
-            wait_ms=task.timeout if task.type == "signal" else None,
+            wait_ms=timeout if task.type == "signal" else None,
             schema=task.schema_ if task.type == "signal" else None,
             raw=raw if task.type in LATER_TYPES else None,
         )

@@ -38,7 +38,7 @@ from orchestrator.domain.inputs import (
 )
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.signalling import listens
+from orchestrator.domain.signalling import listens, serve_waiting
 from orchestrator.domain.starting import advance_map, consider, dispatch
 from orchestrator.domain.state import ExecutionState, FailureRecord
 from orchestrator.domain.status import DEAD_CODES, TERMINAL_EXECUTION, Code, ExecutionStatus
@@ -63,6 +63,10 @@ class Decision:
     failures: Mapping[int, Failure] = field(default_factory=dict[int, Failure])
     signalled: Mapping[int, str] = field(default_factory=dict[int, str])
     """Signal tasks that completed -> the signal whose payload is the output."""
+    signalled_items: Mapping[tuple[int, int], str] = field(
+        default_factory=dict[tuple[int, int], str]
+    )
+    """The same for map items, (task, item). Their documents may exist: see the engine."""
 
     @property
     def output(self) -> Payload | None:
@@ -106,6 +110,8 @@ def decide(
             begins or operator or any(isinstance(given, Start | Lost | Resume) for given in inputs)
         )
         _settle(draft, range(len(workflow.tasks)) if whole else ())
+        while serve_waiting(draft):  # items that were dispatched just now, for signals before that
+            _settle(draft, ())
         held = draft.holding and Code.DEAD_LETTERED in draft.fold.codes
         if not (draft.fold.unsettled() or held):  # a task that lacks data is still PENDING
             _finish(draft)
@@ -120,6 +126,7 @@ def decide(
         items=draft.items,
         failures=draft.failures,
         signalled=draft.signalled,
+        signalled_items=draft.signalled_items,
     )
 
 

@@ -35,6 +35,8 @@ class Draft:
         self.items: dict[int, list[Json]] = {}
         self.failures: dict[int, Failure] = {}
         self.signalled: dict[int, str] = {}
+        self.signalled_items: dict[tuple[int, int], str] = {}
+        self.items_listen = True  # whether map items may take signals in this decision
         self.missing: set[str] = set()
         self.missing_signals: set[str] = set()
         self.missing_input = False

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain import events as ev
-from orchestrator.domain import notifying
+from orchestrator.domain import itemsignals, notifying
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
@@ -49,7 +49,7 @@ def messages_for(
                 out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
         failing = failing or isinstance(event, ev.FailureNoted)
         draining = draining or isinstance(event, ev.CompensationStarted)
-    if events and _still_overdue(state, events[-1].at):
+    if events and (_still_overdue(state, events[-1].at) or itemsignals.left(workflow, state)):
         out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution)))
     out += [
         Outgoing(

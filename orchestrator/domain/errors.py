@@ -44,6 +44,22 @@ class MalformedError(WeftError):
     code = "MALFORMED"
 
 
+class UnauthenticatedError(WeftError):
+    """Nobody knows who asks: no token, or one that proves nothing: 401."""
+
+    code = "TOKEN_MISSING"
+
+
+class ForbiddenError(WeftError):
+    """The caller is known and may not do this: 403. `scope` is what is missing, if it is one."""
+
+    code = "FORBIDDEN"
+
+    def __init__(self, message: str, *, scope: str = "", code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.scope = scope
+
+
 class NotFoundError(WeftError):
     """No such workflow, version, execution or task for this tenant: 404."""
 

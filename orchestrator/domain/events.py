@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestrator.domain.events_compensation import CompensationReopened, CompensationStarted
-from orchestrator.domain.events_signals import SignalAwaited, SignalReceived
+from orchestrator.domain.events_signals import MapItemSignalled, SignalAwaited, SignalReceived
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
@@ -303,6 +303,7 @@ Event: TypeAlias = (
     | FailureAccepted
     | SignalReceived
     | SignalAwaited
+    | MapItemSignalled
     | CompensationStarted
     | CompensationReopened
 )

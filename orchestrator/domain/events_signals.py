@@ -1,6 +1,6 @@
 """What happens to signals: they arrive, and tasks begin to wait for them. Part of `events`.
 
-That a signal was consumed is told by the `TaskCompleted` of the task that took it.
+That a task consumed a signal is told by its `TaskCompleted`.
 """
 
 from __future__ import annotations
@@ -26,3 +26,13 @@ class SignalAwaited:
     name: str
     due_at: int | None = None
     deadline_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapItemSignalled:
+    """A map item that waited took a signal: COMPLETED, the signal's payload is its output."""
+
+    at: int
+    task: int
+    item: int
+    signal: str

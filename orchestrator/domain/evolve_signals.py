@@ -5,10 +5,12 @@ each by one task. Used by `evolve`; see there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.domain import events as ev
 from orchestrator.domain.status import Code
+from orchestrator.domain.taken import mark_of
 from orchestrator.domain.transitions import TASK, IllegalTransition, TaskOperation, codes_from
 from orchestrator.domain.working import WorkingState
 
@@ -32,15 +34,26 @@ def consume(fold: WorkingState, event: ev.TaskCompleted) -> None:
     """The task took the first signal of some name. Raises `IllegalTransition` if it was not the
     first, or not there at all."""
     fold.waits.pop(event.task, None)
+    _take_first(fold, event.signal, f"task {event.task}")
+    fold.consumed[event.task] = event.signal
+
+
+def _item_signalled(fold: WorkingState, event: ev.MapItemSignalled) -> None:
+    _take_first(fold, event.signal, f"task {event.task} item {event.item}")
+    state = fold.move_items(event.task, (event.item,), Code.COMPLETED, TaskOperation.COMPLETE)
+    fold.maps[event.task] = replace(state, queued=state.queued - 1, completed=state.completed + 1)
+    fold.taken[event.task, event.item] = mark_of(event.signal)
+
+
+def _take_first(fold: WorkingState, id: str, taker: str) -> None:
     for name, ids in fold.signals.items():
-        if ids[0] == event.signal:
+        if ids[0] == id:
             if len(ids) == 1:
                 del fold.signals[name]
             else:
                 fold.signals[name] = ids[1:]
-            fold.consumed[event.task] = event.signal
             return
-    raise IllegalTransition(TaskOperation.COMPLETE, "no such signal", f"task {event.task}")
+    raise IllegalTransition(TaskOperation.COMPLETE, "no such signal", taker)
 
 
 def timed_out(fold: WorkingState, event: ev.TaskFailed) -> bool:
@@ -56,4 +69,5 @@ def timed_out(fold: WorkingState, event: ev.TaskFailed) -> bool:
 APPLY: Final[dict[type, Callable[[Any, Any], None]]] = {
     ev.SignalReceived: _received,
     ev.SignalAwaited: _awaited,
+    ev.MapItemSignalled: _item_signalled,
 }

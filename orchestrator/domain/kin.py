@@ -24,9 +24,9 @@ is quick, so a death there is hardly the task's fault; but one that kills every 
 
 _NO_SUCCESS: Final = SETTLED_CODES - {Code.COMPLETED}
 
-PARKED: Final = frozenset({TaskType.WORKFLOW, TaskType.WAIT})
+PARKED: Final = frozenset({TaskType.WORKFLOW, TaskType.WAIT, TaskType.SIGNAL})
 """Types of tasks that a worker only sets going: their documents are WAITING afterwards, without a
-worker. (A `wait` outside a map never reaches a worker at all.)"""
+worker. (A `wait` or `signal` outside a map never reaches a worker at all.)"""
 
 
 def child_id(tenant: str, parent: str, task: str, item: int | None, number: int) -> str:

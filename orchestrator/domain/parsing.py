@@ -12,6 +12,7 @@ import json
 import re
 from typing import Any, Final, Literal, TypeAlias, cast
 
+from orchestrator.domain.errors import WeftError
 from orchestrator.domain.failure import scrub
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
@@ -32,7 +33,7 @@ from orchestrator.domain.yamltext import parse_yaml
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
-__all__ = ["Kind", "parse", "parse_json", "parse_yaml"]
+__all__ = ["Kind", "parse", "parse_json", "parse_json_items", "parse_yaml"]
 
 Kind: TypeAlias = Literal["json", "yaml"]
 
@@ -53,9 +54,33 @@ def parse_json(
     key, NaN or Infinity; `InvalidError` for an integer beyond 64 bits, a number beyond double, or
     nesting deeper than `max_depth`, with the path of each.
     """
+    value = _loaded(data, max_bytes, max_depth)
+    return _checked(value, data, max_depth, "$")
+
+
+def parse_json_items(
+    data: bytes, *, max_bytes: int = MAX_BODY_BYTES, max_depth: int = MAX_NESTING
+) -> Json | list[Json | WeftError]:
+    """As `parse_json`; but in a list, what is wrong within one element is that element's error
+    (`MalformedError` or `InvalidError`, with its path) in its place, and the others are as they
+    are."""
+    value = _loaded(data, max_bytes, max_depth)
+    if not isinstance(value, list):
+        return _checked(value, data, max_depth, "$")
+    found: list[Json | WeftError] = []
+    for index, item in enumerate(cast("list[Any]", value)):
+        try:
+            found.append(_checked(item, data, max_depth, child_path("$", index)))
+        except WeftError as error:
+            found.append(error)
+    return found
+
+
+def _loaded(data: bytes, max_bytes: int, max_depth: int) -> Any:
+    """The value of a text; what the reader alone can see in it is a `Fault` in its place."""
     text = decode(data, max_bytes, "JSON")
     try:
-        value: Any = json.loads(
+        return json.loads(
             text,
             object_pairs_hook=_object,
             parse_int=read_int,
@@ -69,9 +94,14 @@ def parse_json(
         ) from None
     except RecursionError:
         raise too_deep(max_depth, "$") from None
-    raise_faults(_find_faults(value, max_depth), "JSON")
+
+
+def _checked(value: Any, data: bytes, max_depth: int, path: str) -> Json:
+    """`value`, which stands at `path`, without faults and lone surrogates. Raises `parse_json`'s
+    errors."""
+    raise_faults(_find_faults(value, max_depth, path), "JSON")
     if _SURROGATE_ESCAPE.search(data):
-        value = _scrubbed(value, "$")
+        value = _scrubbed(value, path)
     return cast("Json", value)
 
 
@@ -88,10 +118,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _find_faults(root: Any, max_depth: int) -> list[tuple[str, Fault]]:
-    """All faults with their paths, in document order. Iterative: depth is what is being checked."""
+def _find_faults(root: Any, max_depth: int, top: str) -> list[tuple[str, Fault]]:
+    """All faults with their paths (`top`: that of `root`), in document order. Iterative: depth is
+    what is being checked."""
     if isinstance(root, Fault):
-        return [("$", root)]
+        return [(top, root)]
     found: list[tuple[str, Fault]] = []
     # A place is (parent place, key): paths are spelt out only for faults.
     stack: list[tuple[Any, _Place, int]] = [(root, None, 1)]
@@ -99,10 +130,10 @@ def _find_faults(root: Any, max_depth: int) -> list[tuple[str, Fault]]:
         value, place, depth = stack.pop()
         if not isinstance(value, (dict, list)):
             if isinstance(value, Fault):
-                found.append((_path(place), value))
+                found.append((_path(place, top), value))
             continue
         if depth > max_depth:
-            raise too_deep(max_depth, _path(place))
+            raise too_deep(max_depth, _path(place, top))
         pairs: list[tuple[Any, Any]]
         if isinstance(value, dict):
             pairs = list(cast("dict[str, Any]", value).items())
@@ -117,12 +148,11 @@ def _find_faults(root: Any, max_depth: int) -> list[tuple[str, Fault]]:
 _Place: TypeAlias = "tuple[_Place, str | int] | None"
 
 
-def _path(place: Any) -> str:
+def _path(place: Any, path: str) -> str:
     keys: list[str | int] = []
     while place is not None:
         place, key = place
         keys.append(key)
-    path = "$"
     for key in reversed(keys):
         path = child_path(path, key)
     return path

@@ -50,8 +50,19 @@ def pack_times(times: Iterable[tuple[int, int]]) -> dict[str, list[int] | str]:
 
 def unpack_times(packed: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Inverse of `pack_times`, by time, then position."""
-    return tuple(
-        (position, int(time))
-        for time, positions in packed.items()
-        for position in unpack(positions)
-    )
+    return tuple(times_of(packed).items())
+
+
+def times_of(packed: Mapping[str, Any]) -> dict[int, int]:
+    """Position -> time, in the order of `unpack_times`. Every claim reads it, so a range must cost
+    next to nothing for each of its positions: 10,000 tasks would each pay for 10,000."""
+    times: dict[int, int] = {}
+    for time, positions in packed.items():
+        due = int(time)
+        if not isinstance(positions, str):
+            times.update(dict.fromkeys(positions, due))
+            continue
+        for part in positions.split(","):
+            first, _, last = part.partition("-")
+            times.update(dict.fromkeys(range(int(first), int(last or first) + 1), due))
+    return times

@@ -8,10 +8,12 @@ message ids, see it once.
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import Any, Final
 
+from orchestrator.domain import cloudevents
+from orchestrator.domain.cloudevents import HOPS
 from orchestrator.domain.codec import iso
+from orchestrator.domain.errors import MalformedError
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 
@@ -23,7 +25,6 @@ PUBLISH_FAILED: Final = "PUBLISH_FAILED"
 MAX_ID_CHARS: Final = 128
 
 _FIELDS: Final = ("type", "source", "subject", "data")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class BadEvent(Exception):
@@ -37,11 +38,11 @@ class BadEvent(Exception):
 
 
 def cloud_event(
-    value: Json, *, id: str, source: str, time: int, traceparent: str = ""
+    value: Json, *, id: str, source: str, time: int, traceparent: str = "", hops: int = 0
 ) -> dict[str, Any]:
     """The CloudEvent of `value`, the evaluated `event` of a task: `{type, source?, subject?,
     data?}`. `source`: what stands for a source that was left out. `time`: epoch ms. A null field
-    counts as left out. Raises `BadEvent`."""
+    counts as left out. `hops`: see `CloudEvent.hops`. Raises `BadEvent`."""
     if not isinstance(value, dict):
         raise BadEvent("event", "must be an object")
     given = {name: value.get(name) for name in _FIELDS}
@@ -58,9 +59,16 @@ def cloud_event(
         event["subject"] = subject
     if traceparent:
         event["traceparent"] = traceparent
+    if hops:
+        event[HOPS] = hops
     if given["data"] is not None:
         event["datacontenttype"] = "application/json"
         event["data"] = given["data"]
+    try:
+        cloudevents.structured(event)
+    except MalformedError as error:  # or the target would refuse it, after the task has succeeded
+        first = error.details[0]
+        raise BadEvent(f"event{first.field.removeprefix('$')}", first.message) from None
     return event
 
 
@@ -77,6 +85,4 @@ def _text(given: dict[str, Json], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise BadEvent(f"event.{name}", "must be text")
-    if _CONTROL.search(value):
-        raise BadEvent(f"event.{name}", "must not hold control characters")
     return value

@@ -60,7 +60,8 @@ def from_ms(at: int, zone: ZoneInfo) -> datetime:
 
 @cache
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
+    # These two are in the folder, and no zones: what the machine is set to, and "not set".
+    return frozenset(available_timezones() - {"localtime", "Factory"})
 
 
 def zone_of(name: str) -> ZoneInfo:

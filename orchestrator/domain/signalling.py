@@ -1,7 +1,8 @@
 """Signals in a decision: taken in, matched with the tasks that wait for them, or out of time.
 
 First come, first served: a task takes the oldest signal of its name, whether that came before it
-began to wait or after; of tasks that wait for one name the first in the definition is served first.
+began to wait or after; of tasks that wait for one name the first in the definition is served first,
+of a map's items the first in the list (`itemsignals`).
 A signal that is there when a task's time is over counts: matching comes before the limits.
 """
 
@@ -10,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from orchestrator.domain import events as ev
+from orchestrator.domain import itemsignals
 from orchestrator.domain.deadlines import deadline_of
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.durations import format_duration
@@ -49,18 +52,32 @@ def take_signals(draft: Draft, arrived: Iterable[SignalArrived], *, timers: bool
     for signal in sorted(arrived, key=lambda one: (one.received_at, one.id)):
         if signal.name not in draft.workflow.signals or fold.knows_signal(signal.id):
             continue
-        if buffered >= MAX_BUFFERED and not _waiting(draft, signal.name):
+        if buffered >= MAX_BUFFERED and (
+            buffered >= 2 * MAX_BUFFERED or not _waiting(draft, signal.name, most=1)
+        ):
             continue
         draft.emit(ev.SignalReceived(at=draft.now, id=signal.id, name=signal.name))
         buffered += 1
     if fold.status is not ExecutionStatus.RUNNING:
         return
-    for name in sorted(fold.signals):
-        for task in _waiting(draft, name):
-            if not serve(draft, task, name):
-                break
+    serve_waiting(draft)
     if timers:
         _expire(draft)
+
+
+def serve_waiting(draft: Draft) -> bool:
+    """Hand buffered signals to those who wait; whether a map item got one, so that its map may
+    have moved."""
+    served = len(draft.signalled_items)
+    for name in sorted(draft.fold.signals):
+        for task, item in _waiting(draft, name, most=len(draft.fold.signals[name])):
+            if item is None:
+                done = serve(draft, task, name)
+            else:
+                done = itemsignals.serve(draft, task, item, name)
+            if not done:
+                break
+    return len(draft.signalled_items) > served
 
 
 def start_signal(draft: Draft, task: int, spec: TaskSpec) -> None:
@@ -96,10 +113,18 @@ def listens(code: int, spec: TaskSpec) -> bool:
     return code == Code.WAITING and spec.type is TaskType.SIGNAL
 
 
-def _waiting(draft: Draft, name: str) -> list[int]:
-    codes = draft.fold.codes
-    tasks = draft.workflow.signals.get(name, ())
-    return [task for task in tasks if codes[task] == Code.WAITING]
+def _waiting(draft: Draft, name: str, *, most: int) -> list[tuple[int, int | None]]:
+    """The first tasks, and items of maps, that wait for a signal of this name."""
+    found: list[tuple[int, int | None]] = []
+    for task in draft.workflow.signals.get(name, ()):
+        if draft.workflow.tasks[task].do is not None:
+            items = islice(itemsignals.waiting(draft, task), most - len(found))
+            found += [(task, item) for item in items]
+        elif draft.fold.codes[task] == Code.WAITING:
+            found.append((task, None))
+        if len(found) >= most:
+            break
+    return found
 
 
 def _expire(draft: Draft) -> None:

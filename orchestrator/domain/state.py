@@ -2,8 +2,8 @@
 
 Layout in the `execution` document: `status`, `seq`, `tasks` (one character per task, definition
 order), `maps` (a count per map task; the items' characters are in `map` chunk documents), `waits`,
-`signals`, `consumed`, `deadlines`, `failure`, `output`, times, and what compensation needs.
-Everything else in that document (`workflow`, `version`, `input`, `tags`, …) is written at
+`signals`, `consumed`, `taken`, `deadlines`, `failure`, `output`, times, and what compensation
+needs. Everything else in that document (`workflow`, `version`, `input`, `tags`, …) is written at
 submission and never changes: see `engine/aggregate.py`.
 """
 
@@ -54,6 +54,8 @@ class ExecutionState:
     """Signals that no task has taken: name -> ids, oldest first. No name without ids."""
     consumed: Mapping[int, str] = field(default_factory=dict[int, str])
     """Signal task -> the signal that it took."""
+    taken: Mapping[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    """(map task, item) -> mark of the signal that it took, see `taken.mark_of`."""
     deadlines: Mapping[int, int] = field(default_factory=dict[int, int])
     """QUEUED or WAITING task -> when it fails if it has not ended. Only those that have one."""
     failure: FailureRecord | None = None

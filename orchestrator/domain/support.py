@@ -1,6 +1,6 @@
 """What may be written but cannot be run yet: one table, from which later versions delete lines.
 
-Refusing at publish is honest; accepting and ignoring a signal would not be.
+Refusing at publish is honest; accepting and ignoring it would not be.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ CODE: Final = "NOT_YET_SUPPORTED"
 
 TYPES: Final = frozenset({"durable"})
 """Task types, anywhere."""
-DO_TYPES: Final = frozenset({"signal"})
-"""Task types inside the `do` of a map."""
 UNDO_TYPES: Final = frozenset({"activity", "http", "transform"})
 """All that a `compensate` may be."""
 
@@ -37,8 +35,6 @@ def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
         yield from _task(task, path)
         if isinstance(do := task.get("do"), dict):
             yield from _task(do, f"{path}.do")
-            if (kind := do.get("type")) in DO_TYPES:
-                yield _detail(f"{path}.do.type", f"the task type {kind} inside a map")
         undo = task.get("compensate")
         if isinstance(undo, dict) and (kind := undo.get("type")) not in UNDO_TYPES:
             yield _detail(f"{path}.compensate.type", f"the task type {kind} in `compensate`")

@@ -47,6 +47,8 @@ class TaskCheck:
         outer = {**self._default_retry, **_retry(task)}
         if isinstance(do := task.get("do"), dict):
             yield from self._work(do, f"{path}.do", outer)
+            if do.get("type") == "signal":
+                yield from self._signal(do, f"{path}.do")
             yield from _heartbeat(do, f"{path}.do", _timeout(task) or self._default_timeout)
         if isinstance(compensate := task.get("compensate"), dict):
             yield from self._work(compensate, f"{path}.compensate", self._default_retry)

@@ -120,6 +120,8 @@ MAX_MAP_ITEMS: Final = 10_000
 MAP_CHUNK_ITEMS: Final = 500
 MAX_MAPS: Final = 60  # map tasks in one definition
 MAX_CHILD_DEPTH: Final = 10  # executions above a child; one that nothing started has 0
+MAX_EVENT_HOPS: Final = 10
+"""Executions in a row that events of each other may start; the next event starts nothing."""
 MAX_ERROR_BYTES: Final = 16 * 1024
 
 

@@ -140,14 +140,17 @@ WORKER: Final[Mapping[tuple[WorkerOperation, TaskStatus], TaskStatus]] = {
     (WorkerOperation.CLAIM, _T.QUEUED): _T.RUNNING,
     (WorkerOperation.CLAIM, _T.RETRYING): _T.RUNNING,
     (WorkerOperation.WAIT, _T.RUNNING): _T.WAITING,  # a child
-    (WorkerOperation.WAIT, _T.QUEUED): _T.WAITING,  # a time
+    (WorkerOperation.WAIT, _T.QUEUED): _T.WAITING,  # a time or a signal
+    (WorkerOperation.WAIT, _T.RETRYING): _T.WAITING,  # the same, at an operator's retry
     (WorkerOperation.WAIT, _T.CANCELLED): _T.WAITING,  # given back, then dispatched again
     (WorkerOperation.TAKE_OVER, _T.RUNNING): _T.RUNNING,
     (WorkerOperation.RETRY, _T.RUNNING): _T.RETRYING,
     (WorkerOperation.RETRY, _T.WAITING): _T.RETRYING,  # the child failed
     (WorkerOperation.COMPLETE, _T.RUNNING): _T.COMPLETED,
     (WorkerOperation.COMPLETE, _T.WAITING): _T.COMPLETED,
-    (WorkerOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,  # a wait inside a map, due at once
+    (WorkerOperation.COMPLETE, _T.QUEUED): _T.COMPLETED,  # in a map: a wait due at once, a signal
+    (WorkerOperation.COMPLETE, _T.RETRYING): _T.COMPLETED,  # a signal before it waits anew
+    (WorkerOperation.COMPLETE, _T.CANCELLED): _T.COMPLETED,  # likewise, after it was given back
     (WorkerOperation.FAIL, _T.RUNNING): _T.DEAD_LETTERED,
     (WorkerOperation.FAIL, _T.WAITING): _T.DEAD_LETTERED,
     (WorkerOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,  # a wait inside a map until no time

@@ -123,6 +123,12 @@ class TaskSpec:
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""
 
+    @property
+    def listener(self) -> TaskSpec | None:
+        """What waits for a signal: the task itself, or a map's `do`; None if neither does."""
+        work = self if self.do is None else self.do
+        return work if work.type is TaskType.SIGNAL else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySpec:
@@ -148,7 +154,7 @@ class Workflow:
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    """Signal name -> positions of the tasks that wait for it."""
+    """Signal name -> positions of the tasks, and of the maps whose items, wait for it."""
     notify: tuple[NotifySpec, ...] = ()
     undo: Mapping[int, int] = field(default_factory=dict[int, int])
     """Task -> its compensation: a task of its own, behind all that the definition names."""

@@ -13,6 +13,7 @@ from typing import Final
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import SETTLED_CODES, STATUS_OF_CODE, Code, ExecutionStatus
+from orchestrator.domain.taken import mark_of
 from orchestrator.domain.transitions import ITEM, IllegalTransition, TaskOperation, codes_from
 
 ITEM_FROM: Final = {operation: codes_from(ITEM, operation) for operation in TaskOperation}
@@ -39,6 +40,7 @@ class WorkingState:
         "signals",
         "started_at",
         "status",
+        "taken",
         "terminated",
         "undo",
         "waits",
@@ -51,6 +53,7 @@ class WorkingState:
         self.waits: dict[int, int] = dict(state.waits)
         self.signals: dict[str, tuple[str, ...]] = dict(state.signals)
         self.consumed: dict[int, str] = dict(state.consumed)
+        self.taken: dict[tuple[int, int], str] = dict(state.taken)
         self.deadlines: dict[int, int] = dict(state.deadlines)
         self.failure: FailureRecord | None = state.failure
         self.output: Payload | None = state.output
@@ -73,6 +76,7 @@ class WorkingState:
             waits=dict(self.waits),
             signals=dict(self.signals),
             consumed=dict(self.consumed),
+            taken=dict(self.taken),
             deadlines=dict(self.deadlines),
             failure=self.failure,
             output=self.output,
@@ -88,9 +92,9 @@ class WorkingState:
         )
 
     def knows_signal(self, id: str) -> bool:
-        """Whether this signal was taken in before: it is buffered, or a task has it."""
+        """Whether this signal was taken in before: it is buffered, or a task or item has it."""
         buffered = any(id in ids for ids in self.signals.values())
-        return buffered or id in self.consumed.values()
+        return buffered or id in self.consumed.values() or mark_of(id) in self.taken.values()
 
     def set_deadline(self, task: int, due_at: int | None) -> None:
         """From now on `task` has this deadline; None: none, or the one it has."""

@@ -25,6 +25,7 @@ from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing, gather
+from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.resilience import patiently
 from orchestrator.ports import (
     ActivityCall,
@@ -57,7 +58,7 @@ class Outcome:
 
 
 class LeaseLost(Exception):
-    """The lease ended before the activity began: the task may be somebody else's by now."""
+    """The activity has not begun and must not: the lease ended, or somebody ended the task."""
 
 
 async def run(engine: Engine, claim: Claim) -> Outcome:
@@ -74,7 +75,7 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
     except TimeoutError:
         if claim.call is not None:
             claim.call.cancelled = True
-        if left < limit:
+        if left < limit or _too_late(engine, claim):
             return Outcome(failure=exceeded(claim.spec, overdue.last_error(claim.doc)))
         return _failed(FailureType.TIMEOUT, f"no result within {claim.spec.timeout_ms} ms")
     except ActivityFailed as error:
@@ -111,6 +112,10 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
         return _failed(type(error).__name__, "the platform could not run it")
 
 
+def _too_late(engine: Engine, claim: Claim) -> bool:
+    return claim.deadline_at is not None and claim.deadline_at <= engine.clock.now()
+
+
 def _failed(type: str, message: str, *, retryable: bool = True) -> Outcome:
     return Outcome(failure=Failure(type=type, message=message, retryable=retryable))
 
@@ -142,6 +147,10 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
         # result, or refuse it.
         given = await claimcheck.load(engine, Payload.from_doc(edited))
         key = f"{key}:edit{claim.doc['granted']}"
+    if not await engine.part(LeaseKeeper).may_begin(claim):
+        raise LeaseLost
+    if _too_late(engine, claim):
+        raise TimeoutError
     call = ActivityCall(
         activity={TaskType.HTTP: HTTP_ACTIVITY, TaskType.TRANSFORM: TRANSFORM_ACTIVITY}.get(
             spec.type, spec.activity
@@ -158,13 +167,9 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
         last_heartbeat_at=engine.clock.now(),
     )
     claim.call = call
-    if claim.lost or engine.clock.now() >= claim.doc["lease"]["until"]:
-        # A claim or an input that took longer than the lease: another worker may have ended the
-        # task meanwhile, and the activity must not begin after that.
-        raise LeaseLost
     if spec.type is TaskType.PUBLISH:
-        workflow = claim.aggregate.workflow.name
-        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow))
+        workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
+        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 

@@ -25,6 +25,7 @@ from orchestrator.domain.errors import (
     UnavailableError,
 )
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.own_child import own_version
 from orchestrator.domain.support import unsupported
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
 from orchestrator.domain.validation import validate
@@ -89,6 +90,8 @@ async def publish(
         head = await _read(engine, tenant, _head_id(name))
         latest = int(head.body["latest"]) if head else 0
         same = head is not None and head.body["hash"] == digest and not head.body["archived"]
+        if not same and (own := own_version(validated.definition, latest + 1)):
+            raise InvalidError(f"{own[0].field}: {own[0].message}", details=own)
         if same or dry_run:
             return PublishResult(
                 name=name, version=latest if same else latest + 1, created=False, dry_run=dry_run
@@ -225,11 +228,16 @@ async def head(engine: Engine, tenant: str, name: str) -> Document:
     """The workflow's head document. Raises `NotFoundError`."""
     found = await _read(engine, tenant, _head_id(name))
     if found is None:
-        raise NotFoundError(
-            f"no workflow {name!r}; publish it first, or see GET /v1/workflows",
-            code="WORKFLOW_NOT_FOUND",
-        )
+        raise unknown(name)
     return found
+
+
+def unknown(name: str) -> NotFoundError:
+    """There is no such workflow."""
+    return NotFoundError(
+        f"no workflow {name!r}; publish it first, or see GET /v1/workflows",
+        code="WORKFLOW_NOT_FOUND",
+    )
 
 
 async def latest(engine: Engine, tenant: str, names: Sequence[str]) -> dict[str, int]:

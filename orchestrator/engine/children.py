@@ -29,6 +29,7 @@ from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
+from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.parked import Parked
 from orchestrator.ports import PayloadNotFound, StoreError, TransportError
 
@@ -81,7 +82,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
     if depth > MAX_CHILD_DEPTH:
         raise _TooDeep
     given = await _input(engine, claim)
-    if claim.lost or engine.clock.now() >= claim.doc["lease"]["until"]:
+    if not await engine.part(LeaseKeeper).may_begin(claim):
         raise LeaseLost
     pinned = parent.header.get("pins", {}).get(spec.workflow)
     place = {"task": claim.doc["task"], "attempt": claim.attempt}
@@ -91,6 +92,8 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         "parentTask": {**place, "number": claim.doc["child"]["number"]},
         "depth": depth,
     }
+    if hops := parent.header.get("hops"):
+        header["hops"] = hops
     link = submit.Link(
         execution=claim.doc["child"]["execution"], header=header, pinned=pinned is not None
     )

@@ -5,7 +5,7 @@
     lease valid            -> somebody works on it, settle
     lease expired          -> that worker died: count its attempt as LEASE_EXPIRED, take over
     retry due              -> next attempt
-    waits for a child or a time  -> have a look, see `waiting`
+    waits for a child, a time, a signal  -> have a look, see `waiting`
     retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
 Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
@@ -41,7 +41,7 @@ from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
 from orchestrator.engine.leasing import held, lease
-from orchestrator.engine.parked import Parked, is_parked
+from orchestrator.engine.parked import NO_ATTEMPT, Parked, is_parked
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
 
@@ -183,7 +183,7 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
     if giving_back:
         doc = cancelled(_new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
-    if spec.type is TaskType.WAIT:
+    if spec.type in NO_ATTEMPT:
         return replace(here, doc=without_lease(here.doc))
     admitted = await admit(aggregate, spec, message.item, doc)
     if isinstance(admitted, Refusal):

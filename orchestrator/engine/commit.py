@@ -32,7 +32,15 @@ from orchestrator.domain.topology import (
     MAX_ERROR_BYTES,
 )
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, letters, notify_docs, outbox, signal_docs
+from orchestrator.engine import (
+    claimcheck,
+    documents,
+    letters,
+    notify_docs,
+    outbox,
+    signal_docs,
+    signalled_items,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -73,8 +81,9 @@ async def commit(
     Raises `Outdated`, and what the store raises once `patiently` gave up."""
     try:
         taken = await take_over(engine, aggregate, decision, now=now)
-    except Changed:
-        raise Outdated from None
+        taken.operations += await signalled_items.complete(engine, aggregate, decision, now=now)
+    except Changed as changed:
+        raise Outdated from changed
     side = await _side_documents(engine, aggregate, decision, taken.tasks)
     side += _dead_letters(aggregate, decision, taken.tasks, now)
     decision = await _offload_output(engine, aggregate, decision)

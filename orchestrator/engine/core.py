@@ -23,6 +23,7 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+from orchestrator.ports_auth import Authenticator, Closed
 from orchestrator.ports_events import EventSink
 
 P = TypeVar("P")
@@ -83,6 +84,9 @@ class Engine:
     clock: Clock
     ids: Ids
     worker: str
+    authenticator: Authenticator = field(default_factory=Closed)
+    events_tenant: str = "default"
+    """Whose events those are that no caller brings: of the events queue, of Event Grid."""
     sink: EventSink | None = None
     """Where events for targets outside of the platform go. None: to its own queue of events."""
     event_targets: frozenset[str] = frozenset()

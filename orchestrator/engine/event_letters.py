@@ -3,8 +3,9 @@
 Documents of type `deadletter` and kind `event` in a partition of their own, (tenant, `_events`):
 
     id        dead:e{hash}    of trigger, source, id and content: a redelivery adds none
-    reason    filterFailed | mappingFailed | startRefused | idReused: the trigger's fault, `trigger`
-              says which; unreadable: it was no event, `body` has what came; else the broker's words
+    reason    filterFailed | mappingFailed | startRefused | idReused | tooManyHops: `trigger` says
+              of which trigger; unreadable: it was no event, `body` has what came; else the broker's
+              words
     event     the whole event (claim check)
     executions    once it was retried: what it has started
 

@@ -15,7 +15,7 @@ from orchestrator.domain.cloudevents import CloudEvent
 from orchestrator.domain.errors import ErrorDetail, ThrottledError, UnavailableError, WeftError
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.parsing import parse_json
+from orchestrator.domain.parsing import parse_json_items
 from orchestrator.domain.topology import DEAD_LETTER_SUFFIX, EVENTS_QUEUE
 from orchestrator.engine import deadletters, event_letters, events, handback
 from orchestrator.engine.core import Engine
@@ -83,7 +83,7 @@ async def _read(
         )
         if bound is not None:
             return [bound], []
-        value = parse_json(incoming.body)
+        value = parse_json_items(incoming.body)
         if not isinstance(value, list):
             return [cloudevents.either(value)], []
         each = cloudevents.batch(value)

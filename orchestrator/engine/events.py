@@ -28,7 +28,7 @@ from orchestrator.domain.errors import (
     WeftError,
 )
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.topology import EXECUTIONS, MAX_EVENT_HOPS
 from orchestrator.domain.triggers import Trigger, TriggerFailed
 from orchestrator.engine import event_letters, submit
 from orchestrator.engine.core import Engine
@@ -41,6 +41,7 @@ AT_ONCE = 8
 SHOWN_CHARS = 1_024
 """Of an event's id and source, as the execution shows them."""
 ID_REUSED = "EVENT_ID_REUSED"
+EVENT_LOOP = "EVENT_LOOP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ async def fire(
         return Fired(execution, created=False)
     if failed is not None:
         raise failed
+    if event.hops >= MAX_EVENT_HOPS:
+        raise _loop(event)
     input, tags = trigger.mapped(event)
     try:
         result = await submit.start(
@@ -138,7 +141,7 @@ async def fire(
             traceparent=event.traceparent or traceparent,
             started_by=f"trigger:{trigger.name}",
             id=execution,
-            more={"event": _origin(trigger, event)},
+            more={"event": _origin(trigger, event), "hops": event.hops + 1},
         )
     except ConflictError as error:
         if error.code not in ("IDEMPOTENCY_KEY_REUSED", "ID_TAKEN"):
@@ -186,6 +189,14 @@ def _origin(trigger: Trigger, event: CloudEvent) -> dict[str, Any]:
         "type": event.type[:SHOWN_CHARS],
         "content": event.content,
     }
+
+
+def _loop(event: CloudEvent) -> TriggerFailed:
+    text = (
+        f"{event.hops} executions in a row were each started by an event of the one before, at "
+        f"most {MAX_EVENT_HOPS} may be: does a workflow publish what starts it again?"
+    )
+    return TriggerFailed("tooManyHops", Failure(type=EVENT_LOOP, message=text, retryable=False))
 
 
 def _refused(error: WeftError) -> TriggerFailed:

@@ -24,6 +24,7 @@ from orchestrator.engine import claimcheck, documents, kinship, overdue, signal_
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
+from orchestrator.engine.parked import is_overdue
 from orchestrator.engine.resilience import patiently
 
 READ_AT_ONCE = 500
@@ -47,7 +48,8 @@ async def inputs_of(
 ) -> list[Input]:
     """The inputs that `messages` stand for. A CHECK looks at everything in flight and reports what
     ended unheard and what nobody works on. It and a timer look at deadlines, too. What a circuit
-    breaker postpones is left alone, unless `resuming`: a pause drops its messages, too."""
+    breaker postpones is left alone, unless `resuming`: a pause drops its messages, too, and those
+    of signals whose time was over."""
     inputs: list[Input] = []
     finished: dict[str, tuple[int, int | None]] = {}
     check = timer = False
@@ -76,8 +78,10 @@ async def inputs_of(
             finished[id] = (task, item)
     inputs += await signal_docs.arrivals(engine, aggregate, messages)
     late: dict[int, dict[str, Any] | None] = {}
+    over: frozenset[int] = frozenset()
     if check or timer:
-        some = past_deadline(aggregate.state, engine.clock.now())[: overdue.READ_AT_ONCE]
+        every = past_deadline(aggregate.state, engine.clock.now())
+        some, over = every[: overdue.READ_AT_ONCE], frozenset(every)
         late = dict.fromkeys(some)
         for task in some:
             if aggregate.state.tasks[task] == Code.QUEUED:
@@ -92,7 +96,11 @@ async def inputs_of(
                 late.pop(task, None)
         elif item is None and task in late:
             late[task] = doc
-        elif check and _nobody_works(engine, doc):
+        elif (
+            check
+            and not (item is None and task in over)
+            and (_nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
+        ):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
     if lost and not resuming:

@@ -25,6 +25,8 @@ async def check(engine: Engine) -> HealthView:
         status = "down"
     else:
         status = "ok" if all(item.ok for item in checks.values()) else "degraded"
+    if engine.authenticator.warning:
+        checks["identity"] = Check(ok=True, detail=engine.authenticator.warning)
     return HealthView(status=status, checks=checks)
 
 

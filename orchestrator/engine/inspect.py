@@ -63,10 +63,15 @@ async def aggregate(engine: Engine, tenant: str, execution: str) -> Aggregate:
             f"execution {execution!r} was written by a newer version of Weft; ask again"
         ) from None
     if found is None:
-        raise NotFoundError(
-            f"no execution {execution!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
-        )
+        raise unknown(execution)
     return found
+
+
+def unknown(execution: str) -> NotFoundError:
+    """There is no such execution."""
+    return NotFoundError(
+        f"no execution {execution!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
+    )
 
 
 async def execution(

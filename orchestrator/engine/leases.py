@@ -19,6 +19,9 @@ from orchestrator.ports import NotFound, PreconditionFailed, StoreError
 
 log = logging.getLogger(__name__)
 
+RENEW_AGAIN_MS = 500
+"""Before an activity begins, after a renewal that the store did not take."""
+
 
 class LeaseKeeper:
     """The claims of one process. The loop runs only while there are any."""
@@ -40,6 +43,21 @@ class LeaseKeeper:
     def remove(self, claim: Claim) -> None:
         """The attempt has ended."""
         self._claims.pop(claim.token, None)
+
+    async def may_begin(self, claim: Claim) -> bool:
+        """Whether the activity of `claim` may begin now. A lease that was not written just now
+        (the claim's answer or an input took long) is renewed first, by its ETag: somebody may have
+        ended the task meanwhile, by its deadline also while the lease is valid. Tries until the
+        lease ends if the store does not answer."""
+        engine = self._engine
+        while not claim.lost and engine.clock.now() < claim.doc["lease"]["until"]:
+            if engine.clock.now() - claim.doc["lease"]["beatAt"] < engine.tunables.lease_ms // 3:
+                return True
+            beat = claim.doc["lease"]["beatAt"]
+            await self._renew(claim)
+            if claim.doc["lease"]["beatAt"] == beat and not claim.lost:
+                await engine.clock.sleep(RENEW_AGAIN_MS)
+        return False
 
     async def close(self) -> None:
         """Stop renewing."""

@@ -27,7 +27,7 @@ _CODE = "INPUT_INVALID"
 def check(aggregate: Aggregate, letter: dict[str, Any], value: Json) -> None:
     """Raises `ConflictError` if the task takes no input, `InvalidError` with every finding."""
     spec = spec_of(aggregate, letter)
-    if spec.type in (TaskType.MAP, TaskType.WAIT) or not letter["attempt"]:
+    if spec.type in (TaskType.MAP, TaskType.WAIT, TaskType.SIGNAL) or not letter["attempt"]:
         raise ConflictError(
             "this task failed before a worker was given an input; retry it as it is, or skip it",
             code="CANNOT_EDIT",

@@ -49,14 +49,15 @@ def stored_id(id: str) -> tuple[str, str]:
     """(execution, id of the document). Raises `NotFoundError` for what is no such id."""
     execution, _, own = id.partition(SEPARATOR)
     if not execution or not own or ":" in own:
-        raise _unknown(id)
+        raise unknown(id)
     task, *rest = own.split(SEPARATOR)
     if len(rest) > 1 and SEPARATOR + rest[0] == UNDO_SUFFIX:  # no item is called like that
         task, rest = task + UNDO_SUFFIX, rest[1:]
     return execution, PREFIX + ":".join([task, *rest])
 
 
-def _unknown(id: str) -> NotFoundError:
+def unknown(id: str) -> NotFoundError:
+    """There is no such dead letter."""
     return NotFoundError(
         f"no dead letter {id!r}; see GET /v1/deadletters", code="DEAD_LETTER_NOT_FOUND"
     )
@@ -69,7 +70,7 @@ async def read(engine: Engine, tenant: str, id: str) -> Document:
         engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [stored]
     )
     if stored not in found:
-        raise _unknown(id)
+        raise unknown(id)
     return found[stored]
 
 

@@ -13,7 +13,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.waits import due_time
-from orchestrator.engine import attempt, claims, handback, results
+from orchestrator.engine import attempt, claims, handback, repairs, results
 from orchestrator.engine.claims import Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
@@ -29,6 +29,7 @@ async def look(engine: Engine, found: Parked) -> int | None:
         early = found.doc["dueAt"] - now
         if early > 0:
             return early if early <= handback.CLOCK_SKEW_MS else None
+        repairs.count_look(engine, found.doc, "timer")
         return await _waited(engine, found)
     try:
         due_at = due_time(found.spec, await _until(engine, found), _do(found), now)

@@ -62,6 +62,8 @@ SEND_MS = 15_000
 LEASE_MS = 30_000
 CONFLICT = 409
 """Another request of ours may be in the receiver's works: tried again, unlike other 4xx."""
+REDIRECTS = range(300, 400)
+"""Not followed: a POST would become a GET or lose its signature, and some page answer 200."""
 
 
 async def handle(engine: Engine, message: Message, incoming: Incoming) -> None:
@@ -178,8 +180,12 @@ async def _send(
         return Failure(type="SECRET_NOT_FOUND", message=str(error), retryable=False)
     except (StoreError, PayloadNotFound, OSError) as error:
         return Failure(type=type(error).__name__, message="the platform could not send it")
-    if isinstance(answer, dict) and answer.get("status") == CONFLICT:
+    status = answer.get("status") if isinstance(answer, dict) else None
+    if status == CONFLICT:
         return Failure(type="HttpClientError", message="the receiver answered 409 Conflict")
+    if status in REDIRECTS:
+        text = f"the receiver answered {status}; a webhook is not redirected, name its last address"
+        return Failure(type="HttpRedirectRefused", message=text, retryable=False)
     return None
 
 
@@ -202,7 +208,7 @@ async def _call(
             "url": spec.url,
             "headers": headers,
             "body": body,
-            "successCodes": ["200-299", CONFLICT],
+            "successCodes": ["200-399", CONFLICT],  # judged by `_send`
         },
         tenant=aggregate.partition[0],
         execution=aggregate.execution,

@@ -14,19 +14,19 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import next_wake
-from orchestrator.domain.events import TasksRequeued
 from orchestrator.domain.inputs import Input
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import competing, deadletters, facts, handback, relay, signal_docs
+from orchestrator.engine import competing, deadletters, facts, handback, relay, repairs, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.signalled_items import ItemsEnded
 from orchestrator.ports import Throttled, TransportError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -128,6 +128,8 @@ async def advance(
     """Load, decide, commit; again after a conflict. Raises `Outdated` after too many conflicts,
     and what the store raises once `patiently` gave up."""
 
+    heard: list[Message] = []  # what a conflict told: results of items that were to take signals
+
     async def once(fresh: bool) -> None:
         aggregate = await aggregates.load(engine, partition, fresh=fresh)
         if aggregate is None:
@@ -149,15 +151,20 @@ async def advance(
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
-        decision = await _decide(engine, aggregate, messages, now)
+        decision = await _decide(engine, aggregate, [*messages, *heard], now)
         if not decision.events:
             if not aggregate.fresh:
                 await once(True)  # a remembered state may be old: believe only what is stored
                 return
             await _nothing_to_do(engine, aggregate, messages, incoming, now)
             return
-        done, sends = await commit(engine, aggregate, decision, now=now)
-        _count(engine, decision)
+        try:
+            done, sends = await commit(engine, aggregate, decision, now=now)
+        except Outdated as error:
+            if isinstance(error.__cause__, ItemsEnded):
+                heard.extend(error.__cause__.messages)
+            raise
+        _count(engine, aggregate, decision, messages)
         await relay.send_now(engine, sends)
         await _hand_back_unseen(engine, done, messages, incoming)
         if not aggregate.state.waits.keys() - done.state.waits.keys():
@@ -250,9 +257,9 @@ async def _early_timer(
         await handback.send(engine, timers[:1], incoming, delay_ms=wake - now)
 
 
-def _count(engine: Engine, decision: Decision) -> None:
-    for event in decision.events:
-        if isinstance(event, TasksRequeued):
-            engine.metrics.count("weft_repairs_total", "task", len(event.tasks) + len(event.items))
+def _count(
+    engine: Engine, aggregate: Aggregate, decision: Decision, messages: Sequence[Message]
+) -> None:
+    repairs.count_decided(engine, aggregate, decision, messages)
     if decision.state.status in TERMINAL_EXECUTION:
         engine.metrics.count("weft_executions_total", decision.state.status.value)

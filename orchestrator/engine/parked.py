@@ -1,16 +1,23 @@
 """Tasks that occupy no worker although a worker has taken them: `workflow` tasks, which wait for
-a child, and `wait`s inside maps. Their document is WAITING, without a lease; a message about it
-only means that somebody should look (`waiting`)."""
+a child, and `wait`s and `signal`s inside maps. Their document is WAITING, without a lease; a
+message about it only means that somebody should look (`waiting`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.domain import kin
 from orchestrator.domain.status import TaskStatus
-from orchestrator.domain.workflow import TaskSpec
+from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.workflow import TaskSpec, TaskType
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.core import Engine
+from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.ports import NotFound, PreconditionFailed
+
+NO_ATTEMPT: Final = frozenset({TaskType.WAIT, TaskType.SIGNAL})
+"""Types of map items that are parked without an attempt, and given back while they wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +39,23 @@ def is_parked(doc: dict[str, Any]) -> bool:
     """Whether a task document waits, or has ended with a child that is still to be stopped."""
     ended = "endedAt" in doc
     return doc["status"] == TaskStatus.WAITING.value or (ended and kin.has_open_child(doc))
+
+
+def is_overdue(doc: dict[str, Any] | None, now: int) -> bool:
+    """Whether a task document waits for a signal whose time is over."""
+    if doc is None or doc["status"] != TaskStatus.WAITING.value or "awaits" not in doc:
+        return False
+    return bool(doc.get("dueAt", now + 1) <= now)
+
+
+async def rewrite(engine: Engine, found: Parked, body: dict[str, Any]) -> None:
+    """Store the document `body`. Whoever is faster may have it: the sweeper looks again at what it
+    left."""
+    assert found.etag is not None
+    partition = found.aggregate.partition
+    try:
+        await patiently(
+            engine, engine.store.replace, EXECUTIONS, partition, body, if_match=found.etag
+        )
+    except (PreconditionFailed, NotFound, Unclear):
+        engine.metrics.count("weft_claims_refused_total", "lostRace")

@@ -51,9 +51,11 @@ def targets(engine: Engine) -> frozenset[str]:
     )
 
 
-async def run(engine: Engine, call: ActivityCall, target: str, workflow: str) -> Json:
+async def run(
+    engine: Engine, call: ActivityCall, target: str, workflow: str, hops: int = 0
+) -> Json:
     """One attempt: publish `call.input`, the evaluated event, to `target`; the output is
-    `{"id", "source", "type", "to"}`. Raises `ActivityFailed`."""
+    `{"id", "source", "type", "to"}`. `hops`: see `CloudEvent.hops`. Raises `ActivityFailed`."""
     known = targets(engine)
     if target not in known:
         hint = Nearest().hint(target, known)
@@ -65,6 +67,7 @@ async def run(engine: Engine, call: ActivityCall, target: str, workflow: str) ->
             source=f"/weft/{call.tenant}/{workflow}",
             time=engine.clock.now(),
             traceparent=call.traceparent,
+            hops=hops,
         )
     except BadEvent as bad:
         raise ActivityFailed(bad.failure) from None

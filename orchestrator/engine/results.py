@@ -88,12 +88,19 @@ async def park(engine: Engine, claim: Claim, fields: dict[str, Any], due_at: int
 
 
 async def record_wait(
-    engine: Engine, aggregate: Aggregate, doc: dict[str, Any], etag: str | None
+    engine: Engine,
+    aggregate: Aggregate,
+    doc: dict[str, Any],
+    etag: str | None,
+    look_at: int | None = None,
 ) -> None:
-    """Write the document of a `wait` that begins, with a message for the time when it is due."""
-    now = engine.clock.now()
-    message = _again(aggregate, doc, doc["dueAt"], now)
-    doc["sweepAt"] = doc["dueAt"] + (engine.tunables.retry_grace_ms if message else 0)
+    """Write the document of a `wait` or `signal` that begins, with a message for the time when it
+    is due (`dueAt`; only a signal may have none). The sweeper looks a little after that, and at
+    `look_at` if that is earlier."""
+    now, due_at = engine.clock.now(), doc.get("dueAt")
+    message = None if due_at is None else _again(aggregate, doc, due_at, now)
+    late = None if due_at is None else due_at + (engine.tunables.retry_grace_ms if message else 0)
+    doc["sweepAt"] = min(at for at in (late, look_at) if at is not None)
     written = await _write(engine, aggregate, doc, etag, message, now)
     if written is not None:
         await relay.send_now(engine, written)

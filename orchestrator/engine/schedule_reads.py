@@ -52,10 +52,13 @@ async def found(engine: Engine, tenant: str, name: str) -> Document:
     """The stored schedule. Raises `NotFoundError`."""
     stored = await schedule_docs.read(engine, tenant, name)
     if stored is None:
-        raise NotFoundError(
-            f"no schedule {name!r}; see GET /v1/schedules", code="SCHEDULE_NOT_FOUND"
-        )
+        raise unknown(name)
     return stored
+
+
+def unknown(name: str) -> NotFoundError:
+    """There is no such schedule."""
+    return NotFoundError(f"no schedule {name!r}; see GET /v1/schedules", code="SCHEDULE_NOT_FOUND")
 
 
 def _summary(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.schedule import Schedule, render_input
-from orchestrator.domain.topology import CATALOG, EXECUTIONS
+from orchestrator.domain.topology import CATALOG
 from orchestrator.engine import (
     audit,
     catalog,
@@ -170,32 +170,31 @@ async def run(
     found = await schedule_reads.found(engine, tenant, name)
     schedule = schedule_docs.compiled(engine, found.body)
     now = engine.clock.now()
-    id: str | None = None
-    if key is not None:
-        id = "m" + hashlib.sha256(f"{tenant}\0{name}\0{key}".encode()).hexdigest()[:31]
-        docs = await patiently(engine, engine.store.read_many, EXECUTIONS, (tenant, id), [id])
-        if id in docs:  # not compared: the input may name the time, and the request says nothing
-            known = docs[id].body
-            return StartResult(
-                id=id,
-                workflow=known["workflow"],
-                version=known["version"],
-                status=known["status"],
-                created=False,
-                links=submit.links(id),
-            )
-    result = await submit.start(
-        engine,
-        tenant,
-        schedule.workflow,
-        _rendered(schedule, now),
-        version=schedule.version,
-        tags=schedule.tags,
-        started_by=f"schedule:{name}",
-        traceparent=traceparent,
-        id=id,
-        more={"schedule": name},
-    )
+    id = None if key is None else manual_id(tenant, name, key)
+    known = await _known(engine, tenant, id)
+    if known is not None:
+        return known
+    try:
+        result = await submit.start(
+            engine,
+            tenant,
+            schedule.workflow,
+            _rendered(schedule, now),
+            version=schedule.version,
+            tags=schedule.tags,
+            started_by=f"schedule:{name}",
+            traceparent=traceparent,
+            id=id,
+            more={"schedule": name},
+        )
+    except ConflictError:
+        # The same request on another instance was faster, at another millisecond.
+        known = await _known(engine, tenant, id)
+        if known is None:
+            raise
+        return known
+    if not result.created:
+        return result
 
     def change(body: dict[str, Any], at: int) -> bool:
         note(body, "manual", at=at, execution=result.id, by=by)
@@ -203,6 +202,19 @@ async def run(
 
     await _change(engine, tenant, name, change, "run", by, revise=False)
     return result
+
+
+def manual_id(tenant: str, name: str, key: str) -> str:
+    """Id of the execution of a manual run with an idempotency key."""
+    return "m" + hashlib.sha256(f"{tenant}\0{name}\0{key}".encode()).hexdigest()[:31]
+
+
+async def _known(engine: Engine, tenant: str, id: str | None) -> StartResult | None:
+    """The answer to a manual run that was asked for before. What was asked is not compared: the
+    input may name the time, and the request says nothing."""
+    if id is None:
+        return None
+    return await submit.repeat(engine, tenant, id, None, "")
 
 
 async def delete(engine: Engine, tenant: str, name: str, *, by: str = "") -> None:

@@ -23,6 +23,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.signalling import MAX_BUFFERED
 from orchestrator.domain.state import ExecutionState
+from orchestrator.domain.taken import mark_of
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import claimcheck, documents
@@ -48,7 +49,7 @@ def named(messages: Iterable[Message]) -> list[str]:
 def knows(state: ExecutionState, key: str) -> bool:
     """Whether the state has taken this signal in."""
     buffered = any(key in keys for keys in state.signals.values())
-    return buffered or key in state.consumed.values()
+    return buffered or key in state.consumed.values() or mark_of(key) in state.taken.values()
 
 
 def unseen(state: ExecutionState, messages: Sequence[Message]) -> list[Message]:
@@ -69,7 +70,7 @@ async def arrivals(
     partition = aggregate.partition
     found = await _read(engine, partition, named(messages))
     if _looks(engine, aggregate, messages):
-        found |= {doc.id: doc for doc in await _untaken(engine, partition)}
+        found |= {doc.id: doc for doc in await untaken(engine, partition)}
     return [
         SignalArrived(id=doc.body["key"], name=doc.body["name"], received_at=doc.body["receivedAt"])
         for doc in found.values()
@@ -87,8 +88,9 @@ def _looks(engine: Engine, aggregate: Aggregate, messages: Sequence[Message]) ->
     )
 
 
-async def _untaken(engine: Engine, partition: tuple[str, str]) -> list[Document]:
-    """The oldest of them, as many as the state can buffer."""
+async def untaken(engine: Engine, partition: tuple[str, str]) -> list[Document]:
+    """Signals that are not marked as taken in, the oldest first, as many as the state can buffer.
+    A mark may be missing: see `knows`."""
     query = Query(
         partition=partition,
         where=(Where("type", "=", TYPE), Where("status", "=", RECEIVED)),

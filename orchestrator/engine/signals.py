@@ -12,7 +12,7 @@ an unmatched one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.effects import Outgoing
@@ -29,6 +29,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.signalling import MAX_BUFFERED, key_of
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.taken import mark_of
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import aggregate as aggregates
@@ -42,6 +43,8 @@ from orchestrator.engine.views_signals import SignalResult, SignalStatus, Signal
 from orchestrator.ports import Conflict, Create, Document, Query, Where
 
 SHOWN_NAMES = 10
+_Takers: TypeAlias = dict[str, tuple[int, int | None]]
+"""Key of a signal that a task has, or mark of one that a map item has -> (task, item)."""
 _OVER = TERMINAL_EXECUTION | {ExecutionStatus.COMPENSATING}
 """Nothing of it waits for a signal any more."""
 
@@ -145,7 +148,8 @@ def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
     workflow = aggregate.workflow
     if name not in workflow.signals:
         raise _unknown(workflow, name)
-    schema = workflow.tasks[workflow.signals[name][0]].schema  # all tasks of a name agree
+    first = workflow.tasks[workflow.signals[name][0]].listener
+    schema = None if first is None else first.schema  # all tasks of a name agree
     faults = [] if schema is None else check_value(schema, payload, "$.payload")
     if faults:
         raise InvalidError(
@@ -211,15 +215,17 @@ async def page(
         limit=limit,
     )
     found = await patiently(engine, engine.store.query, EXECUTIONS, query)
-    takers = {key: task for task, key in aggregate.state.consumed.items()}
+    state = aggregate.state
+    takers: _Takers = {key: (task, None) for task, key in state.consumed.items()}
+    takers |= {mark: place for place, mark in state.taken.items()}
     items = [_view(aggregate, takers, doc.body) for doc in found]
     more = (found[-1].body["receivedAt"], found[-1].id) if len(found) == limit else None
     return items, more
 
 
-def _view(aggregate: Aggregate, takers: dict[str, int], doc: dict[str, Any]) -> SignalView:
+def _view(aggregate: Aggregate, takers: _Takers, doc: dict[str, Any]) -> SignalView:
     key, state = doc["key"], aggregate.state
-    task = takers.get(key)
+    task, item = takers.get(key) or takers.get(mark_of(key)) or (None, None)
     if task is not None:
         status = SignalStatus.CONSUMED
     elif state.status in _OVER:
@@ -234,4 +240,5 @@ def _view(aggregate: Aggregate, takers: dict[str, int], doc: dict[str, Any]) -> 
         bytes=doc["payload"]["bytes"],
         status=status,
         task=None if task is None else aggregate.workflow.tasks[task].id,
+        item=item,
     )

@@ -9,12 +9,13 @@ sweepers does no harm.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import notify_docs, outbox, relay, signal_docs
+from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs
 from orchestrator.engine.breakers_silence import is_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
@@ -37,7 +38,8 @@ class _Swept:
 
 
 async def sweep(engine: Engine) -> SweepReport:
-    """One pass over everything overdue. What cannot be sent now is found by the next pass."""
+    """One pass over everything overdue. What cannot be sent now is found by the next pass, and
+    neither reported nor counted as a repair by this one."""
     now = engine.clock.now()
     outboxes = 0
     tasks: list[OutMessage] = []
@@ -46,6 +48,7 @@ async def sweep(engine: Engine) -> SweepReport:
     executions: list[OutMessage] = []
     looks: list[OutMessage] = []
     swept: list[tuple[object, ...]] = []
+    found: Counter[str] = Counter()
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
     for doc in await _overdue(engine, "task", now):
@@ -53,6 +56,8 @@ async def sweep(engine: Engine) -> SweepReport:
             # A task that waits for a child or a time is looked at now and then: nothing was lost.
             sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
             sending.append(_message(engine, doc, MessageType.RUN_TASK))
+            if (lost := repairs.of_task(doc)) is not None:
+                found[lost] += 1
             swept.append(_key(doc))
     for doc in await _overdue(engine, signal_docs.TYPE, now):
         if not _recently(engine, doc, now):
@@ -66,20 +71,31 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
             swept.append(_key(doc))
-    if await _send(engine, tasks + signals + notifications + looks + executions):
-        for key in swept:
-            engine.part(_Swept).sent.put(key, now)
-    engine.metrics.count("weft_repairs_total", "task", len(tasks))
-    engine.metrics.count("weft_repairs_total", "signal", len(signals))
-    engine.metrics.count("weft_repairs_total", "notification", len(notifications))
+    if not await _send(engine, tasks + signals + notifications + looks + executions):
+        return SweepReport(outboxes=outboxes)
+    for key in swept:
+        engine.part(_Swept).sent.put(key, now)
+    for label, number in found.items():
+        repairs.count(engine, label, number)
+    repairs.count(engine, "signal", len(signals))
+    repairs.count(engine, "notification", len(notifications))
     engine.metrics.count("weft_checks_total", by=len(executions) + len(looks))
     report = SweepReport(
-        outboxes=outboxes, tasks=len(tasks), signals=len(signals), executions=len(executions)
+        outboxes=outboxes,
+        tasks=len(tasks),
+        signals=len(signals),
+        notifications=len(notifications),
+        executions=len(executions),
     )
-    if outboxes or tasks or signals:
+    if outboxes or tasks or signals or notifications:
         log.warning(
-            "sweeper sent what was overdue",
-            extra={"action": "sweep.repaired", "outboxes": outboxes, "tasks": len(tasks)},
+            "sweeper sent what was overdue: %s outbox entries, %s tasks, %s signals, "
+            "%s notifications",
+            outboxes,
+            len(tasks),
+            len(signals),
+            len(notifications),
+            extra={"action": "sweep.repaired"},
         )
     return report
 

@@ -285,6 +285,7 @@ class SweepReport(View):
     outboxes: int = 0
     tasks: int = 0
     signals: int = 0
+    notifications: int = 0
     executions: int = 0
 
 

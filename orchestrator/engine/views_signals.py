@@ -36,3 +36,5 @@ class SignalView(View):
     bytes: int
     status: SignalStatus
     task: str | None = None
+    item: int | None = None
+    """The item of that task, if it is a map."""

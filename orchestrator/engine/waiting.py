@@ -3,8 +3,10 @@
     waits for a child     the child has ended     -> its result is the attempt's
                           `timeout` has passed    -> the child is cancelled; TIMEOUT
                           the execution does not need it any more -> CANCELLED, then the child is
+                          the execution is cancelled and undone -> the child is, too; then CANCELLED
     waits for a time      due                     -> COMPLETED
-                          not needed, or the execution fails fast -> CANCELLED
+    waits for a signal    its time is over        -> SIGNAL_TIMEOUT
+    for one of the two    not needed, or the execution fails fast -> CANCELLED
     has ended, its child may run                  -> the child is cancelled
 
 Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. What nothing
@@ -29,20 +31,23 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
-from orchestrator.engine import claimcheck, claims, control, handback, mapwaits, results
+from orchestrator.engine import (
+    claimcheck,
+    claims,
+    control,
+    handback,
+    mapsignals,
+    mapwaits,
+    repairs,
+    results,
+)
 from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.claims import Claim, Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.engine.parked import Parked
-from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.ports import (
-    Document,
-    NotFound,
-    PayloadNotFound,
-    PreconditionFailed,
-    Unavailable,
-)
+from orchestrator.engine.parked import NO_ATTEMPT, Parked, rewrite
+from orchestrator.engine.resilience import patiently
+from orchestrator.ports import Document, PayloadNotFound, Unavailable
 
 MISSING_LOOKS = 3
 """Looks of the sweeper, a silence apart, after which a child that is not there is believed not to
@@ -63,11 +68,13 @@ async def _look(engine: Engine, found: Parked) -> int | None:
     """Milliseconds after which the message is to come again, None: never."""
     if "endedAt" in found.doc:
         return await _stop(engine, found)
-    if found.over or (found.gives_back and found.spec.type is TaskType.WAIT):
+    if found.over or (found.gives_back and found.spec.type in NO_ATTEMPT):
         await _close(engine, found)
         return None
     if found.spec.type is TaskType.WAIT:
         return await mapwaits.look(engine, found)
+    if found.spec.type is TaskType.SIGNAL:
+        return await mapsignals.look(engine, found)
     return await _child(engine, found)
 
 
@@ -88,12 +95,22 @@ async def _child(engine: Engine, found: Parked) -> int | None:
             return None
         return await _look_later(engine, found, now, missing=child.get("missing", 0) + 1)
     status = ExecutionStatus(doc["status"])
-    if status not in TERMINAL_EXECUTION:
-        if not late:
-            return await _look_later(engine, found, now, missing=0)
-        await _cancel(engine, found, "the time limit of its parent's task has passed")
+    undone = found.aggregate.state.status is ExecutionStatus.COMPENSATING
+    if status not in TERMINAL_EXECUTION and (late or undone):
+        if undone:
+            reason, action = "its parent is undone", control.CANCEL_COMPENSATING
+        else:
+            reason, action = "the time limit of its parent's task has passed", control.CANCEL
+        await _cancel(engine, found, reason, action)
         doc = await _read(engine, found) or doc
         status = ExecutionStatus(doc["status"])
+    if status not in TERMINAL_EXECUTION and (undone or not late):
+        return await _look_later(engine, found, now, missing=0)
+    if undone and status is ExecutionStatus.CANCELLED:
+        await _close(engine, found)
+        return None
+    if not late:
+        repairs.count_look(engine, found.doc, "child")
     outcome = await _outcome(engine, found, doc, status, late=late)
     await _record(engine, found, outcome, settled=True)
     return None
@@ -123,7 +140,7 @@ async def _look_later(engine: Engine, found: Parked, now: int, *, missing: int) 
     if "deadlineAt" in child:
         late = max(now, child["deadlineAt"]) + engine.tunables.retry_grace_ms
         due_at = min(due_at, late)
-    await _replace(engine, found, {**found.doc, "child": child, "sweepAt": due_at})
+    await rewrite(engine, found, {**found.doc, "child": child, "sweepAt": due_at})
     return None
 
 
@@ -218,37 +235,26 @@ async def _stop(engine: Engine, found: Parked) -> int | None:
             return None
         child["missing"] = child.get("missing", 0) + 1
         sweep_at = now + engine.tunables.silence_ms
-        await _replace(engine, found, {**found.doc, "child": child, "sweepAt": sweep_at})
+        await rewrite(engine, found, {**found.doc, "child": child, "sweepAt": sweep_at})
         return None
     if doc is not None and ExecutionStatus(doc["status"]) not in TERMINAL_EXECUTION:
         await _cancel(engine, found, "its parent does not need it any more")
     body = {key: value for key, value in found.doc.items() if key != "sweepAt"}
-    await _replace(engine, found, {**body, "child": {**child, "settled": True}})
+    await rewrite(engine, found, {**body, "child": {**child, "settled": True}})
     return None if found.over else handback.STALE_READ_MS
 
 
-async def _cancel(engine: Engine, found: Parked, reason: str) -> None:
-    """The child is CANCELLED, or has ended otherwise, when this returns."""
+async def _cancel(
+    engine: Engine, found: Parked, reason: str, action: control.Action = control.CANCEL
+) -> None:
+    """The child is CANCELLED, has ended otherwise, or undoes what it had completed, when this
+    returns."""
     tenant, parent = found.aggregate.partition
     id = found.doc["child"]["execution"]
     try:
-        await control.act(
-            engine, tenant, id, control.CANCEL, by=f"execution:{parent}", reason=reason
-        )
+        await control.act(engine, tenant, id, action, by=f"execution:{parent}", reason=reason)
     except ConflictError:
-        return  # it ended just now
+        return  # it ended just now, or has failed and undoes already
     except NotFoundError as error:  # a replica lags
         raise Unavailable(str(error)) from error
     engine.metrics.count("weft_children_cancelled_total")
-
-
-async def _replace(engine: Engine, found: Parked, body: dict[str, Any]) -> None:
-    """Whoever is faster may have it: the sweeper looks again at what it left."""
-    assert found.etag is not None
-    partition = found.aggregate.partition
-    try:
-        await patiently(
-            engine, engine.store.replace, EXECUTIONS, partition, body, if_match=found.etag
-        )
-    except (PreconditionFailed, NotFound, Unclear):
-        engine.metrics.count("weft_claims_refused_total", "lostRace")

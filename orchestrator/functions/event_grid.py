@@ -13,7 +13,6 @@ import azure.functions as func
 
 from orchestrator.engine import event_queue
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import EVENTS_TENANT
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
@@ -24,7 +23,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     @bp.event_grid_trigger(arg_name="event")
     async def event_grid(event: func.EventGridEvent) -> None:
         engine = await provider.get()
-        await event_queue.take(engine, EVENTS_TENANT, as_json(event))
+        await event_queue.take(engine, engine.events_tenant, as_json(event))
 
     return bp
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import azure.functions as func
 
+from orchestrator.domain.authz import Scope
 from orchestrator.engine import audit_reads
 from orchestrator.engine.audit_reads import AuditFilter
 from orchestrator.engine.views import Page
@@ -53,6 +54,7 @@ _FILTERS: Final = (
 @ROUTES.add(
     "GET",
     "v1/audit",
+    scope=Scope.ADMIN,
     summary="List the audit",
     query=(*_FILTERS, *http_params.PAGING),
     replies={200: Reply(description="A page, newest first", model=Page[AuditView])},
@@ -81,6 +83,7 @@ async def list_audit(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/audit/verify",
+    scope=Scope.ADMIN,
     summary="Check the audit's chain",
     query=(
         Param(

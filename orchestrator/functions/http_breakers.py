@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import azure.functions as func
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.engine import breakers_act
 from orchestrator.engine.control import MAX_REASON_CHARS
@@ -50,6 +51,7 @@ class OpenRequest(BaseModel):
 @ROUTES.add(
     "GET",
     "v1/breakers",
+    scope=Scope.READ,
     summary="List circuit breakers",
     replies={200: Reply(description="All that have a record, latest first", model=BreakerList)},
 )
@@ -62,6 +64,7 @@ async def list_breakers(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/breakers/{dependency}",
+    scope=Scope.READ,
     summary="Show a circuit breaker",
     replies={200: Reply(description="The breaker", model=BreakerView)},
     errors=(404,),
@@ -75,6 +78,7 @@ async def get_breaker(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/breakers/{dependency}/open",
+    scope=Scope.OPERATE,
     summary="Open a circuit breaker",
     body=Body(
         media=JSON_TYPES,
@@ -103,6 +107,7 @@ async def open_breaker(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/breakers/{dependency}/close",
+    scope=Scope.OPERATE,
     summary="Close a circuit breaker",
     body=Body(
         media=JSON_TYPES,

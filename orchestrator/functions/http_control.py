@@ -7,6 +7,7 @@ from typing import Final, Literal
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.domain.authz import Scope
 from orchestrator.engine import control, replay
 from orchestrator.engine.control import (
     CANCEL,
@@ -63,6 +64,7 @@ async def _do(call: Call, action: Action, reason: str) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/pause",
+    scope=Scope.OPERATE,
     summary="Pause an execution",
     body=_BODY,
     replies={200: Reply(description="It stands still", model=ExecutionView)},
@@ -77,6 +79,7 @@ async def pause_execution(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/resume",
+    scope=Scope.OPERATE,
     summary="Resume a paused execution",
     body=_BODY,
     replies={200: Reply(description="It goes on", model=ExecutionView)},
@@ -99,6 +102,7 @@ class CancelRequest(ControlRequest):
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/cancel",
+    scope=Scope.OPERATE,
     summary="Cancel an execution",
     body=Body(
         media=JSON_TYPES,
@@ -121,6 +125,7 @@ async def cancel_execution(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/terminate",
+    scope=Scope.OPERATE,
     summary="Terminate an execution",
     body=_BODY,
     replies={200: Reply(description="It has ended", model=ExecutionView)},
@@ -148,6 +153,7 @@ class ReplayRequest(BaseModel):
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/replay",
+    scope=Scope.OPERATE,
     summary="Replay an execution",
     headers=KEY,
     body=Body(

@@ -8,6 +8,7 @@ import azure.functions as func
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from orchestrator.domain.authz import Scope
 from orchestrator.engine import letters_act, letters_bulk, letters_list
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.letters import LetterStatus
@@ -16,7 +17,7 @@ from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
-from orchestrator.functions import http_params, requests
+from orchestrator.functions import http_params, listing, requests
 from orchestrator.functions.http_control import ControlRequest
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
@@ -50,6 +51,8 @@ _FILTERS: Final = (
 @ROUTES.add(
     "GET",
     "v1/deadletters",
+    scope=Scope.READ,
+    checks=True,
     summary="List dead letters",
     query=(*_FILTERS, *http_params.PAGING),
     replies={200: Reply(description="A page, newest first", model=Page[DeadLetterSummary])},
@@ -70,12 +73,14 @@ async def list_deadletters(call: Call) -> Answer:
     items, after = await letters_list.page(
         await call.engine(), call.tenant, wanted, limit=query["limit"], after=call.after()
     )
+    items = await listing.letters(await call.engine(), call.principal, items)
     return call.page(items, after, Page[DeadLetterSummary])
 
 
 @ROUTES.add(
     "GET",
     "v1/deadletters/{letterId}",
+    scope=Scope.READ,
     summary="Show a dead letter",
     replies={200: Reply(description="The dead letter", model=DeadLetterView)},
     errors=(404,),
@@ -162,6 +167,7 @@ async def _act(call: Call, action: Action, reason: str, **more: Any) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/retry",
+    scope=Scope.OPERATE,
     summary="Retry a dead letter",
     body=_described(RetryRequest, {"reason": "address corrected", "input": {"to": "Berlin"}}),
     replies={200: Reply(description="It is RETRIED", model=DeadLetterView)},
@@ -179,6 +185,7 @@ async def retry_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/skip",
+    scope=Scope.OPERATE,
     summary="Skip a dead letter with an output",
     body=_described(SkipRequest, {"reason": "paid by hand", "output": {"receipt": "A-17"}}),
     replies={200: Reply(description="It is SKIPPED", model=DeadLetterView)},
@@ -193,6 +200,7 @@ async def skip_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/fail",
+    scope=Scope.OPERATE,
     summary="Accept the failure of a dead letter",
     body=_described(ControlRequest, {"reason": "the customer has gone"}),
     replies={200: Reply(description="It is FAILED", model=DeadLetterView)},
@@ -208,6 +216,7 @@ async def fail_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/{letterId}/discard",
+    scope=Scope.OPERATE,
     summary="Discard a dead letter",
     body=_described(ControlRequest, {"reason": "a test"}),
     replies={200: Reply(description="It is DISCARDED", model=DeadLetterView)},
@@ -222,6 +231,8 @@ async def discard_deadletter(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/deadletters/bulk",
+    scope=Scope.OPERATE,
+    checks=True,
     summary="Decide about many dead letters",
     body=_described(
         BulkRequest,
@@ -240,6 +251,7 @@ async def bulk_deadletters(call: Call) -> Answer:
         action=body.action, by=call.principal.subject, reason=body.reason, value=body.output
     )
     found = LetterFilter(**body.filter.model_dump(by_alias=False))
+    await listing.may_decide(await call.engine(), call.principal, found)
     result = await letters_bulk.bulk(
         await call.engine(), call.tenant, found, wish, limit=body.limit
     )
@@ -249,6 +261,7 @@ async def bulk_deadletters(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/retry",
+    scope=Scope.OPERATE,
     summary="Retry a failed execution",
     body=_described(ControlRequest, {"reason": "the service is back"}),
     replies={200: Reply(description="It goes on", model=ExecutionView)},

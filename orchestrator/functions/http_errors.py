@@ -35,8 +35,11 @@ class MethodNotAllowedError(WeftError):
         self.allow = allow
 
 
+REALM: Final = 'Bearer realm="weft"'
 STATUS: Final[dict[type[WeftError], int]] = {
     errors.MalformedError: 400,
+    errors.UnauthenticatedError: 401,
+    errors.ForbiddenError: 403,
     errors.NotFoundError: 404,
     MethodNotAllowedError: 405,
     errors.ConflictError: 409,
@@ -98,6 +101,12 @@ def respond(error: WeftError, trace_id: str) -> func.HttpResponse:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
     if isinstance(error, MethodNotAllowedError):
         headers["allow"] = ", ".join(error.allow)
+    if isinstance(error, errors.UnauthenticatedError):
+        missing = error.code == errors.UnauthenticatedError.code
+        headers["www-authenticate"] = REALM if missing else f'{REALM}, error="invalid_token"'
+    if isinstance(error, errors.ForbiddenError) and error.scope:
+        reason = f'error="insufficient_scope", scope="{error.scope}"'
+        headers["www-authenticate"] = f"{REALM}, {reason}"
     body = {
         "error": {
             "code": error.code,

@@ -13,14 +13,15 @@ import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain import cloudevents, cloudevents_binary
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.cloudevents import SPEC_VERSION, CloudEvent
-from orchestrator.domain.errors import ErrorDetail, MalformedError, UnsupportedMediaError
+from orchestrator.domain.errors import ErrorDetail, MalformedError, UnsupportedMediaError, WeftError
 from orchestrator.domain.jsontypes import Json
 from orchestrator.engine import events
 from orchestrator.engine.views import View
 from orchestrator.engine.views_events import EventFault, EventReceipt, EventsReceipt
 from orchestrator.functions import requests
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.http_routes import OPEN, Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, MAX_FINDINGS, Param
 
@@ -70,6 +71,7 @@ EXAMPLE: Final = {
 @ROUTES.add(
     "POST",
     "v1/events",
+    scope=Scope.EXECUTE,
     summary="Send events",
     body=Body(media=(STRUCTURED,), schema=CloudEventBody, example=EXAMPLE),
     replies={
@@ -104,11 +106,11 @@ async def _read(
     """The events of a request, or Event Grid's question. Raises what makes all of it wrong."""
     kind = req.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == BATCH:
-        return cloudevents.batch(await requests.document(req, (BATCH,)))
+        return cloudevents.batch(await requests.items(req, (BATCH,)))
     if kind == STRUCTURED:
         return [cloudevents.structured(await requests.document(req, (STRUCTURED,)))]
     if GRID_KIND in req.headers:
-        return _grid(req.headers[GRID_KIND], await requests.document(req, JSON_TYPES))
+        return _grid(req.headers[GRID_KIND], await requests.items(req, JSON_TYPES))
     names = [name.lower() for name in req.headers]
     if any(name.startswith(cloudevents_binary.HTTP_PREFIX) for name in names):
         if kind.startswith("application/cloudevents"):
@@ -117,7 +119,9 @@ async def _read(
     raise _unsupported(kind)
 
 
-def _grid(kind: str, value: Json) -> Sequence[CloudEvent | MalformedError] | ValidationAnswer:
+def _grid(
+    kind: str, value: Json | list[Json | WeftError]
+) -> Sequence[CloudEvent | MalformedError] | ValidationAnswer:
     found = cloudevents.batch(value if isinstance(value, list) else [value])
     if kind != VALIDATION:
         return found
@@ -163,6 +167,7 @@ def _header(name: str, text: str) -> Param:
 @ROUTES.add(
     "OPTIONS",
     "v1/events",
+    scope=OPEN,
     summary="Ask whether events may be sent here",
     headers=(
         _header("WebHook-Request-Origin", "Who will send"),

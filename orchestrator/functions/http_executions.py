@@ -7,9 +7,10 @@ from typing import Any, Final
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.domain.authz import Resource, Scope
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import MAX_MAP_ITEMS
-from orchestrator.engine import inspect, submit, verify
+from orchestrator.engine import catalog, inspect, submit, verify
 from orchestrator.engine.inspect import ExecutionFilter
 from orchestrator.engine.views import (
     ExecutionSummary,
@@ -21,7 +22,7 @@ from orchestrator.engine.views import (
     TaskView,
     VerifyReport,
 )
-from orchestrator.functions import http_params, requests
+from orchestrator.functions import http_params, listing, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
@@ -69,6 +70,8 @@ _STARTED: Final = {
 @ROUTES.add(
     "POST",
     "v1/workflows/{name}/start",
+    scope=Scope.EXECUTE,
+    checks=True,
     summary="Start an execution",
     headers=(*KEY, _TRACEPARENT),
     body=Body(
@@ -98,16 +101,19 @@ async def start_execution(call: Call) -> Answer:
     key = requests.idempotency_key(call.req)
     body = await requests.model(call.req, StartRequest)
     engine = await call.engine()
+    name, who = call.path["name"], call.principal
+    wish = Resource(tenant=call.tenant, workflow=name, tags=body.tags, owner=who.subject)
+    await who.must(Scope.EXECUTE, wish, catalog.unknown(name))
     result = await submit.start(
         engine,
         call.tenant,
-        call.path["name"],
+        name,
         body.input,
         key=key,
         version=body.version,
         tags=body.tags,
         traceparent=call.trace.parent,
-        started_by=call.principal.subject,
+        started_by=who.subject,
     )
     return Answer(
         body=result,
@@ -172,6 +178,8 @@ _FILTERS: Final = (
 @ROUTES.add(
     "GET",
     "v1/executions",
+    scope=Scope.READ,
+    checks=True,
     summary="List executions",
     query=(*_FILTERS, *http_params.PAGING),
     replies={200: Reply(description="A page, newest first", model=Page[ExecutionSummary])},
@@ -191,15 +199,21 @@ async def list_executions(call: Call) -> Answer:
         created_after=query["createdAfter"],
         created_before=query["createdBefore"],
     )
+    sight = await call.principal.sight(Scope.READ)
+    narrowed = listing.narrowed(wanted, sight.narrowing())
+    if narrowed is None:
+        return call.page([], None, Page[ExecutionSummary])
     items, after = await inspect.executions(
-        await call.engine(), call.tenant, wanted, limit=query["limit"], after=call.after()
+        await call.engine(), call.tenant, narrowed, limit=query["limit"], after=call.after()
     )
-    return call.page(items, after, Page[ExecutionSummary])
+    seen = [one for one in items if sight.of(one.workflow, one.tags, one.started_by)]
+    return call.page(seen, after, Page[ExecutionSummary])
 
 
 @ROUTES.add(
     "GET",
     "v1/executions/{id}",
+    scope=Scope.READ,
     summary="Show an execution",
     query=(
         Param(
@@ -225,6 +239,7 @@ async def get_execution(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/executions/{id}/tasks",
+    scope=Scope.READ,
     summary="List an execution's tasks",
     query=http_params.PAGING,
     replies={200: Reply(description="A page", model=Page[TaskSummary])},
@@ -245,6 +260,7 @@ async def list_tasks(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/executions/{id}/tasks/{taskId}",
+    scope=Scope.READ,
     summary="Show a task",
     query=(
         Param(
@@ -272,6 +288,7 @@ async def get_task(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/executions/{id}/history",
+    scope=Scope.READ,
     summary="List an execution's history",
     query=http_params.PAGING,
     replies={200: Reply(description="A page, oldest first", model=Page[HistoryEvent])},
@@ -292,6 +309,7 @@ async def list_history(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/executions/{id}/verify",
+    scope=Scope.READ,
     summary="Check an execution's history",
     replies={200: Reply(description="What was found", model=VerifyReport)},
     errors=(404,),

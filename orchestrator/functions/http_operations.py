@@ -21,6 +21,7 @@ from orchestrator.functions import (
     http_deadletters,
     http_events,
     http_executions,
+    http_grants,
     http_schedules,
     http_signals,
     http_triggers,
@@ -28,7 +29,7 @@ from orchestrator.functions import (
     openapi,
 )
 from orchestrator.functions.http_errors import MethodNotAllowedError
-from orchestrator.functions.http_routes import Answer, Call, Reply, Route, Routes
+from orchestrator.functions.http_routes import OPEN, Answer, Call, Reply, Route, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import nearest, shorten
 
@@ -54,6 +55,7 @@ def _health(view: HealthView) -> Answer:
 @ROUTES.add(
     "GET",
     "health",
+    scope=OPEN,
     summary="Health with every check",
     replies={200: Reply(description="ok or degraded", model=HealthView), 503: _DOWN},
 )
@@ -65,6 +67,7 @@ async def health_report(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "live",
+    scope=OPEN,
     summary="Is the process alive",
     replies={200: Reply(description="Always", model=HealthView)},
 )
@@ -76,6 +79,7 @@ async def live(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "ready",
+    scope=OPEN,
     summary="Can the process serve",
     replies={200: Reply(description="The store answers", model=HealthView), 503: _DOWN},
 )
@@ -87,6 +91,7 @@ async def ready(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "startup",
+    scope=OPEN,
     summary="Has the process started",
     replies={200: Reply(description="The engine is built", model=HealthView), 503: _DOWN},
 )
@@ -116,6 +121,7 @@ async def metrics(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "openapi.json",
+    scope=OPEN,
     summary="This API as an OpenAPI 3.1 document",
     replies={200: Reply(description="The document", model=dict)},
 )
@@ -127,6 +133,7 @@ async def openapi_document(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "docs",
+    scope=OPEN,
     summary="This API for reading and trying",
     replies={200: Reply(description="A page", media="text/html")},
 )
@@ -138,7 +145,9 @@ async def docs(call: Call) -> Answer:
 
 # The host tries routes in the alphabetical order of the functions' names, not by how specific they
 # are (Azure/azure-functions-host#9876), so the one that catches everything must sort last.
-@ROUTES.add("*", "v1/{*rest}", summary="Anything else under v1", replies={}, hidden=True)
+@ROUTES.add(
+    "*", "v1/{*rest}", scope=OPEN, summary="Anything else under v1", replies={}, hidden=True
+)
 async def zz_unmatched(call: Call) -> Answer:
     """Says what is wrong: the method (405) or the path (404), instead of the host's empty 404."""
     path = urlsplit(call.req.url).path.strip("/")
@@ -182,6 +191,7 @@ def operations() -> list[Route]:
         http_triggers.ROUTES,
         http_events.ROUTES,
         http_audit.ROUTES,
+        http_grants.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

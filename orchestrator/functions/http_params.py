@@ -185,9 +185,16 @@ TRIGGER: Final = Param(
     read=identifier,
     example="big-orders",
 )
+TENANT: Final = Param(
+    name="tenantId",
+    description="Name of the tenant",
+    schema=_text(minLength=1, maxLength=MAX_NAME_CHARS),
+    read=identifier,
+    example="acme",
+)
 PATH: Final[dict[str, Param]] = {
     param.name: param
-    for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, SCHEDULE, DEPENDENCY, TRIGGER)
+    for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, SCHEDULE, DEPENDENCY, TRIGGER, TENANT)
 }
 
 LIMIT: Final = Param(

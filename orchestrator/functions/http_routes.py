@@ -12,19 +12,22 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 import azure.functions as func
 import orjson
 from pydantic import BaseModel
 
-from orchestrator.domain.errors import WeftError
+from orchestrator.domain.authz import Scope
+from orchestrator.domain.errors import UnauthenticatedError, WeftError
 from orchestrator.engine.core import Engine
 from orchestrator.engine.origin import of_request
 from orchestrator.engine.views import Page
-from orchestrator.functions import cursors, http_errors, http_params, requests
+from orchestrator.functions import access, cursors, guards, http_errors, http_params, requests
+from orchestrator.functions.access import Caller
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import Param, Principal, Trace
+from orchestrator.functions.requests import Param, Trace
 from orchestrator.ports import Throttled, TransportError, Unavailable
 
 ItemT = TypeVar("ItemT")
@@ -68,10 +71,17 @@ class Call:
     req: func.HttpRequest
     route: Route
     provider: EngineProvider
-    principal: Principal
+    caller: Caller | None
     trace: Trace
     path: dict[str, Any]
     query: dict[str, Any]
+
+    @property
+    def principal(self) -> Caller:
+        """Who asks. Raises `UnauthenticatedError` on an open route: nobody was asked."""
+        if self.caller is None:
+            raise UnauthenticatedError("nobody is known here")
+        return self.caller
 
     @property
     def tenant(self) -> str:
@@ -104,6 +114,13 @@ class Call:
         )
 
 
+class Open(Enum):
+    """Instead of a scope: for everybody."""
+
+    OPEN = "open"
+
+
+OPEN: Final = Open.OPEN
 _PAGING: Final = frozenset(param.name for param in http_params.PAGING)
 Handler = Callable[[Call], Awaitable[Answer]]
 
@@ -125,6 +142,10 @@ class Route:
     headers: tuple[Param, ...] = ()
     body: Body | None = None
     errors: tuple[int, ...] = ()
+    scope: Scope | Open | None = None
+    """What the caller must have been granted. None, an oversight: the most there is."""
+    checks: bool = False
+    """The handler itself checks what the request is about: rows of a list, names in the body."""
     hidden: bool = False  # not an operation: catches what no route matches
 
     @property
@@ -189,15 +210,19 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
     """Check the request, run the handler, translate what comes back. Never raises."""
     trace = requests.trace(req)
     try:
+        given = _path_of(route, req)
+        engine, caller = await _admit(route, provider, req, given)
         call = Call(
             req=req,
             route=route,
             provider=provider,
-            principal=requests.principal(req),
+            caller=caller,
             trace=trace,
-            path=requests.read_params(route.path_params, _path_of(route, req), what="part"),
+            path=requests.read_params(route.path_params, given, what="part"),
             query={} if route.hidden else requests.read_params(route.query, req.params),
         )
+        if engine is not None and not route.checks:
+            await guards.check(engine, call.principal, _needed(route), route.path, call.path)
         with of_request(requests.origin(req, trace.id)):
             return _response(await route.handler(call), trace.id)
     except WeftError as error:
@@ -206,6 +231,21 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
         return http_errors.respond(http_errors.of_port(error), trace.id)
     except Exception as error:
         return http_errors.respond_unexpected(error, trace.id, route.name)
+
+
+async def _admit(
+    route: Route, provider: EngineProvider, req: func.HttpRequest, given: Mapping[str, str]
+) -> tuple[Engine, Caller] | tuple[None, None]:
+    """Who asks, before anything else of the request is looked at; nobody on an open route."""
+    if isinstance(route.scope, Open):
+        return None, None
+    engine = await provider.get()
+    named = given.get(http_params.TENANT.name)
+    return engine, await access.admit(req, engine, _needed(route), tenant=named)
+
+
+def _needed(route: Route) -> Scope:
+    return route.scope if isinstance(route.scope, Scope) else Scope.ADMIN
 
 
 def _path_of(route: Route, req: func.HttpRequest) -> dict[str, str]:

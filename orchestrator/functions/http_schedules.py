@@ -8,11 +8,12 @@ from typing import Final
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.schedule_spec import ScheduleSpec
 from orchestrator.engine import schedule_reads, schedules
 from orchestrator.engine.views import Page, StartResult
 from orchestrator.engine.views_schedules import FireView, ScheduleSummary, ScheduleView
-from orchestrator.functions import etags, http_params, requests
+from orchestrator.functions import etags, guards, http_params, requests
 from orchestrator.functions.http_executions import KEY, LOCATION
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
@@ -37,7 +38,7 @@ class NoBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
+NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
 _ERRORS: Final = (404, 409, 413, 415, 422)
 
 
@@ -60,6 +61,8 @@ def _revision(req: func.HttpRequest) -> int | None:
 @ROUTES.add(
     "POST",
     "v1/schedules",
+    scope=Scope.WRITE,
+    checks=True,
     summary="Create a schedule",
     body=Body(media=JSON_TYPES + YAML_TYPES, schema=ScheduleSpec, example=EXAMPLE),
     replies={
@@ -77,6 +80,7 @@ async def create_schedule(call: Call) -> Answer:
     its path, a code and a hint. The answer has the next five fire times. Idempotent by name:
     the same content again changes nothing, other content is refused (409)."""
     source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    await guards.may_start_later(call.principal, source)
     view, created = await schedules.create(
         await call.engine(), call.tenant, source, by=call.principal.subject
     )
@@ -86,6 +90,8 @@ async def create_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/schedules",
+    scope=Scope.READ,
+    checks=True,
     summary="List schedules",
     query=http_params.PAGING,
     replies={200: Reply(description="A page", model=Page[ScheduleSummary])},
@@ -95,12 +101,14 @@ async def list_schedules(call: Call) -> Answer:
     items, after = await schedule_reads.list_all(
         await call.engine(), call.tenant, limit=call.query["limit"], after=call.after()
     )
-    return call.page(items, after, Page[ScheduleSummary])
+    sight = await call.principal.sight(Scope.READ)
+    return call.page([one for one in items if sight.of(one.workflow)], after, Page[ScheduleSummary])
 
 
 @ROUTES.add(
     "GET",
     "v1/schedules/{schedule}",
+    scope=Scope.READ,
     summary="Show a schedule",
     replies={200: Reply(description="The schedule", model=ScheduleView, headers=etags.ANSWERED)},
     errors=(404,),
@@ -113,6 +121,7 @@ async def get_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "PUT",
     "v1/schedules/{schedule}",
+    scope=Scope.WRITE,
     summary="Change a schedule",
     headers=(etags.IF_MATCH,),
     body=Body(media=JSON_TYPES + YAML_TYPES, schema=ScheduleSpec, example=EXAMPLE),
@@ -124,6 +133,7 @@ async def update_schedule(call: Call) -> Answer:
     by the old one; the new one does not look back."""
     revision = _revision(call.req)
     source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    await guards.may_start_later(call.principal, source)
     view = await schedules.update(
         await call.engine(),
         call.tenant,
@@ -138,6 +148,7 @@ async def update_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "DELETE",
     "v1/schedules/{schedule}",
+    scope=Scope.WRITE,
     summary="Delete a schedule",
     replies={204: Reply(description="Deleted")},
     errors=(404,),
@@ -153,8 +164,9 @@ async def delete_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/schedules/{schedule}/pause",
+    scope=Scope.OPERATE,
     summary="Pause a schedule",
-    body=_NONE,
+    body=NONE,
     replies={200: Reply(description="It stands still", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
@@ -170,8 +182,9 @@ async def pause_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/schedules/{schedule}/resume",
+    scope=Scope.OPERATE,
     summary="Resume a paused schedule",
-    body=_NONE,
+    body=NONE,
     replies={200: Reply(description="It goes on", model=ScheduleView, headers=etags.ANSWERED)},
     errors=_ERRORS,
 )
@@ -187,9 +200,10 @@ async def resume_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/schedules/{schedule}/run",
+    scope=Scope.EXECUTE,
     summary="Run a schedule now",
     headers=KEY,
-    body=_NONE,
+    body=NONE,
     replies={
         200: Reply(
             description="The key had been used before: the first answer again",
@@ -223,6 +237,7 @@ async def run_schedule(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/schedules/{schedule}/history",
+    scope=Scope.READ,
     summary="What happened to the last ticks",
     query=http_params.PAGING,
     replies={200: Reply(description="A page, newest first", model=Page[FireView])},

@@ -7,6 +7,7 @@ from typing import Any, Final
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import ErrorDetail, InvalidError
 from orchestrator.domain.signalling import MAX_SIGNAL_ID_CHARS
 from orchestrator.engine import signals
@@ -41,6 +42,7 @@ class SignalRequest(BaseModel):
 @ROUTES.add(
     "POST",
     "v1/executions/{id}/signals",
+    scope=Scope.EXECUTE,
     summary="Send a signal",
     headers=KEY,
     body=Body(
@@ -82,6 +84,7 @@ async def send_signal(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/executions/{id}/signals",
+    scope=Scope.READ,
     summary="List an execution's signals",
     query=http_params.PAGING,
     replies={200: Reply(description="A page, oldest first", model=Page[SignalView])},

@@ -7,14 +7,16 @@ from typing import Final
 import azure.functions as func
 
 from orchestrator.domain import cloudevents
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.trigger_model import TriggerModel
 from orchestrator.engine import trigger_trial, triggers
 from orchestrator.engine.triggers import Stored
 from orchestrator.engine.views import Page
 from orchestrator.engine.views_events import TriggerTest, TriggerView
-from orchestrator.functions import etags, http_params, requests
+from orchestrator.functions import etags, guards, http_params, requests
 from orchestrator.functions.http_events import CloudEventBody
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.http_schedules import NONE, NoBody
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES
 
@@ -42,6 +44,8 @@ def _answer(stored: Stored) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/triggers",
+    scope=Scope.WRITE,
+    checks=True,
     summary="Create an event trigger",
     body=_BODY,
     replies={
@@ -59,6 +63,7 @@ async def create_trigger(call: Call) -> Answer:
     published before. The same content again is a success, other content under the same name is
     refused (409)."""
     raw = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    await guards.may_start_later(call.principal, raw)
     by = call.principal.subject
     return _answer(await triggers.create(await call.engine(), call.tenant, raw, by=by))
 
@@ -66,6 +71,7 @@ async def create_trigger(call: Call) -> Answer:
 @ROUTES.add(
     "PUT",
     "v1/triggers/{triggerName}",
+    scope=Scope.WRITE,
     summary="Create or replace an event trigger",
     headers=(etags.IF_MATCH,),
     body=_BODY,
@@ -78,6 +84,7 @@ async def create_trigger(call: Call) -> Answer:
 async def put_trigger(call: Call) -> Answer:
     """`name` may be left out. `paused` left out: as it was. What it has started goes on."""
     raw = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    await guards.may_start_later(call.principal, raw)
     stored = await triggers.put(
         await call.engine(),
         call.tenant,
@@ -92,6 +99,8 @@ async def put_trigger(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/triggers",
+    scope=Scope.READ,
+    checks=True,
     summary="List event triggers",
     query=http_params.PAGING,
     replies={200: Reply(description="A page", model=Page[TriggerView])},
@@ -101,12 +110,14 @@ async def list_triggers(call: Call) -> Answer:
     items, after = await triggers.page(
         await call.engine(), call.tenant, limit=call.query["limit"], after=call.after()
     )
-    return call.page(items, after, Page[TriggerView])
+    sight = await call.principal.sight(Scope.READ)
+    return call.page([one for one in items if sight.of(one.workflow)], after, Page[TriggerView])
 
 
 @ROUTES.add(
     "GET",
     "v1/triggers/{triggerName}",
+    scope=Scope.READ,
     summary="Show an event trigger",
     replies={200: Reply(description="The trigger", model=TriggerView, headers=etags.ANSWERED)},
     errors=(404,),
@@ -120,6 +131,7 @@ async def get_trigger(call: Call) -> Answer:
 @ROUTES.add(
     "DELETE",
     "v1/triggers/{triggerName}",
+    scope=Scope.WRITE,
     summary="Delete an event trigger",
     headers=(etags.IF_MATCH,),
     replies={204: Reply(description="It is gone")},
@@ -138,6 +150,7 @@ async def delete_trigger(call: Call) -> Answer:
 
 
 async def _pause(call: Call, paused: bool) -> Answer:
+    await requests.model(call.req, NoBody)
     stored = await triggers.pause(
         await call.engine(),
         call.tenant,
@@ -152,10 +165,12 @@ async def _pause(call: Call, paused: bool) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/triggers/{triggerName}/pause",
+    scope=Scope.OPERATE,
     summary="Pause an event trigger",
     headers=(etags.IF_MATCH,),
+    body=NONE,
     replies={200: Reply(description="Paused", model=TriggerView, headers=etags.ANSWERED)},
-    errors=(404, 412),
+    errors=(404, 412, 413, 415, 422),
 )
 async def pause_trigger(call: Call) -> Answer:
     """It starts nothing until it is resumed; events that come meanwhile pass it by."""
@@ -165,10 +180,12 @@ async def pause_trigger(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/triggers/{triggerName}/resume",
+    scope=Scope.OPERATE,
     summary="Resume an event trigger",
     headers=(etags.IF_MATCH,),
+    body=NONE,
     replies={200: Reply(description="It starts again", model=TriggerView, headers=etags.ANSWERED)},
-    errors=(404, 412),
+    errors=(404, 412, 413, 415, 422),
 )
 async def resume_trigger(call: Call) -> Answer:
     """For events from now on."""
@@ -178,6 +195,7 @@ async def resume_trigger(call: Call) -> Answer:
 @ROUTES.add(
     "POST",
     "v1/triggers/{triggerName}/test",
+    scope=Scope.READ,
     summary="Try an event trigger",
     body=Body(media=_EVENT_TYPES, schema=CloudEventBody),
     replies={200: Reply(description="What would happen", model=TriggerTest)},

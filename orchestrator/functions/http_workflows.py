@@ -6,6 +6,7 @@ from typing import Final
 
 import azure.functions as func
 
+from orchestrator.domain.authz import Scope
 from orchestrator.engine import catalog, publishing
 from orchestrator.engine.views import (
     Page,
@@ -14,7 +15,7 @@ from orchestrator.engine.views import (
     VersionView,
     WorkflowSummary,
 )
-from orchestrator.functions import http_params, requests
+from orchestrator.functions import guards, http_params, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES, Param
@@ -38,6 +39,8 @@ _DRY_RUN: Final = Param(
 @ROUTES.add(
     "POST",
     "v1/workflows",
+    scope=Scope.WRITE,
+    checks=True,
     summary="Publish a definition",
     query=(_DRY_RUN,),
     body=Body(media=JSON_TYPES + YAML_TYPES, schema="WorkflowDefinition", example=EXAMPLE),
@@ -59,6 +62,7 @@ async def publish_workflow(call: Call) -> Answer:
     """JSON or YAML. Every fault of the definition is listed, each with its path, a code and a hint.
     Published versions never change: other content becomes the next version."""
     source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
+    await guards.may_publish(call.principal, source)
     engine = await call.engine()
     result = await publishing.publish(
         engine, call.tenant, source, dry_run=call.query["dryRun"], by=call.principal.subject
@@ -72,6 +76,8 @@ async def publish_workflow(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/workflows",
+    scope=Scope.READ,
+    checks=True,
     summary="List workflows",
     query=http_params.PAGING,
     replies={200: Reply(description="A page", model=Page[WorkflowSummary])},
@@ -81,12 +87,14 @@ async def list_workflows(call: Call) -> Answer:
     items, after = await catalog.workflows(
         await call.engine(), call.tenant, limit=call.query["limit"], after=call.after()
     )
-    return call.page(items, after, Page[WorkflowSummary])
+    sight = await call.principal.sight(Scope.READ)
+    return call.page([one for one in items if sight.of(one.name)], after, Page[WorkflowSummary])
 
 
 @ROUTES.add(
     "GET",
     "v1/workflows/{name}",
+    scope=Scope.READ,
     summary="Show a workflow",
     replies={200: Reply(description="The workflow", model=WorkflowSummary)},
     errors=(404,),
@@ -99,6 +107,7 @@ async def get_workflow(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/workflows/{name}/versions",
+    scope=Scope.READ,
     summary="List a workflow's versions",
     query=http_params.PAGING,
     replies={200: Reply(description="A page, oldest first", model=Page[VersionSummary])},
@@ -119,6 +128,7 @@ async def list_versions(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "v1/workflows/{name}/versions/{n}",
+    scope=Scope.READ,
     summary="Show a version with its definition",
     replies={200: Reply(description="The version", model=VersionView)},
     errors=(404,),
@@ -134,6 +144,7 @@ async def get_version(call: Call) -> Answer:
 @ROUTES.add(
     "DELETE",
     "v1/workflows/{name}",
+    scope=Scope.WRITE,
     summary="Archive a workflow",
     replies={204: Reply(description="Archived")},
     errors=(404, 409),

@@ -14,18 +14,23 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.schema import definition_schema
+from orchestrator.functions.access import TENANT
 from orchestrator.functions.http_errors import ErrorEnvelope
-from orchestrator.functions.http_routes import Body, Reply, Route
+from orchestrator.functions.http_routes import OPEN, Body, Reply, Route
 from orchestrator.functions.requests import Param
 
 DEFINITION: Final = "WorkflowDefinition"
+BEARER: Final = "bearer"
 _REF: Final = "#/components/schemas/"
 _ALWAYS: Final = (400, 500, 503)  # a bad parameter, our fault, a dependency that does not answer
 
 _ERRORS: Final[dict[int, str]] = {
     400: "The request cannot be read, or a parameter is wrong",
-    404: "No such thing",
+    401: "No token, or one that proves nothing; `code` says why",
+    403: "Not granted to the caller; `message` names the scope",
+    404: "No such thing, or none that the caller may know of",
     409: "It contradicts what is stored",
     412: "It has changed since; read it again",
     413: "The body is over 1 MiB",
@@ -58,6 +63,15 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": schemas,
+            "securitySchemes": {
+                BEARER: {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": "JWT",
+                    "description": "A token of a configured issuer, or of `weft token`. Each "
+                    "operation names the scope that must be granted",
+                }
+            },
             "responses": {str(status): _error(status) for status in _ERRORS},
             "headers": {
                 "TraceId": {
@@ -157,12 +171,15 @@ def _operation(route: Route, names: dict[Any, str]) -> dict[str, Any]:
             *(_parameter(param, "path") for param in route.path_params),
             *(_parameter(param, "query") for param in route.query),
             *(_parameter(param, "header") for param in route.headers),
+            *([] if route.scope is OPEN else [_parameter(TENANT, "header")]),
         ],
+        "security": [] if route.scope is OPEN else [{BEARER: [route.scope or Scope.ADMIN]}],
     }
     if route.body is not None:
         operation["requestBody"] = _body(route.body, names)
     replies = {str(status): _reply(reply, names) for status, reply in route.replies.items()}
-    for status in (*_ALWAYS, *route.errors):
+    guarded = () if route.scope is OPEN else (401, 403)
+    for status in (*_ALWAYS, *guarded, *route.errors):
         replies.setdefault(str(status), {"$ref": f"#/components/responses/{status}"})
     operation["responses"] = dict(sorted(replies.items()))
     return operation

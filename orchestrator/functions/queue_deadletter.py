@@ -18,7 +18,6 @@ from orchestrator.domain.topology import (
 from orchestrator.engine import deadletters, event_queue
 from orchestrator.functions.messages import incoming
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import EVENTS_TENANT
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
@@ -60,6 +59,6 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     )
     async def events_dead(message: func.ServiceBusMessage) -> None:
         engine = await provider.get()
-        await event_queue.capture_dead(engine, EVENTS_TENANT, incoming(message))
+        await event_queue.capture_dead(engine, engine.events_tenant, incoming(message))
 
     return bp

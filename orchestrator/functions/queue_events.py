@@ -9,7 +9,6 @@ from orchestrator.domain.topology import EVENTS_QUEUE
 from orchestrator.engine import event_queue
 from orchestrator.functions.messages import incoming
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import EVENTS_TENANT
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
@@ -26,6 +25,6 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     )
     async def events(message: func.ServiceBusMessage) -> None:
         engine = await provider.get()
-        await event_queue.handle(engine, EVENTS_TENANT, incoming(message))
+        await event_queue.handle(engine, engine.events_tenant, incoming(message))
 
     return bp

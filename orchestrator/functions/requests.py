@@ -1,4 +1,4 @@
-"""Reading and checking an HTTP request: who, which trace, which body, which parameters.
+"""Reading and checking an HTTP request: which trace, which body, which parameters.
 
 Every refusal is made here, with what was expected, so that handlers see only checked values. A
 parameter nobody knows is refused too: a mistyped filter would otherwise list everything.
@@ -23,11 +23,12 @@ from orchestrator.domain.errors import (
     MalformedError,
     TooLargeError,
     UnsupportedMediaError,
+    WeftError,
 )
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
-from orchestrator.domain.parsing import parse_json, parse_yaml
+from orchestrator.domain.parsing import parse_json, parse_json_items, parse_yaml
 from orchestrator.domain.topology import MAX_BODY_BYTES
 from orchestrator.engine.origin import Origin
 
@@ -47,25 +48,7 @@ _TRACEPARENT: Final = re.compile(
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-# --- who and which trace --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks: the tenant whose data is seen, and the person or program."""
-
-    tenant: str
-    subject: str
-
-
-DEVELOPMENT: Final = Principal(tenant="default", subject="developer")
-EVENTS_TENANT: Final = DEVELOPMENT.tenant
-"""Whose events those are that no caller brings: of the events queue, of Event Grid."""
-
-
-def principal(req: func.HttpRequest) -> Principal:
-    """The caller. The one seam for identity: today everybody is the development identity."""
-    return DEVELOPMENT
+# --- which trace ---------------------------------------------------------------------------------
 
 
 def origin(req: func.HttpRequest, trace_id: str) -> Origin:
@@ -247,6 +230,18 @@ async def document(req: func.HttpRequest, allowed: Sequence[str]) -> Json:
     if len(body) > OFF_LOOP_BYTES:
         return await asyncio.to_thread(parse, body)
     return parse(body)
+
+
+async def items(req: func.HttpRequest, allowed: Sequence[str]) -> Json | list[Json | WeftError]:
+    """The body as JSON, under one of the `allowed` content types; in a list, an element that cannot
+    be read is its error (see `parse_json_items`). Raises as `document` does."""
+    body = raw_body(req)
+    media_type(req, allowed)
+    if not body.strip():
+        raise MalformedError("the body is empty", code="EMPTY_BODY")
+    if len(body) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(parse_json_items, body)
+    return parse_json_items(body)
 
 
 async def model(req: func.HttpRequest, kind: type[ModelT]) -> ModelT:

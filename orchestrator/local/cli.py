@@ -28,7 +28,9 @@ from orchestrator.local import (
     cli_schedules,
     cli_signals,
     cli_triggers,
+    cli_version,
     cli_watch,
+    cli_workflows,
 )
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
@@ -46,12 +48,12 @@ from orchestrator.local.cli_render import emit, execution_list, execution_view, 
 app = typer.Typer(
     name="weft",
     cls=WeftGroup,
-    help="Durable DAG workflows. Start a platform with `weft up`, or point --url at one.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # its local variables would show payloads
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(cli_version.root)
 app.add_typer(cli_rebuild.app, name="rebuild")
 
 # --- on this machine ------------------------------------------------------------------------------
@@ -288,6 +290,7 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     return FAILED
 
 
+cli_workflows.register(app)
 cli_control.register(app)
 cli_deadletters.register(app)
 cli_schedules.register(app)

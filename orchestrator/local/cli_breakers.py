@@ -14,7 +14,8 @@ from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_control import Reason
 from orchestrator.local.cli_faults import DONE, console, print_json, printable
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
-from orchestrator.local.cli_render import clock, emit, table
+from orchestrator.local.cli_render import emit, table
+from orchestrator.local.cli_times import clock
 
 breakers = typer.Typer(
     name="breakers",

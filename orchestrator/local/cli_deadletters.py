@@ -11,7 +11,7 @@ from orchestrator.local import cli_input
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_control import Reason
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable, usage
-from orchestrator.local.cli_letters_render import letter_list, letter_view
+from orchestrator.local.cli_letters_render import decision, letter_list, letter_view
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
 from orchestrator.local.cli_render import emit
 
@@ -178,7 +178,7 @@ def _resolve(
             if as_json:
                 print_json(letter)
             else:
-                emit(console(), Text(printable(f"{letter['id']}  {letter['status']}")))
+                emit(console(), decision(letter))
             return DONE
         total: dict[str, Any] = {"action": verb, "done": 0, "refused": [], "more": True}
         while total["more"]:

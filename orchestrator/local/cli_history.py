@@ -14,9 +14,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from orchestrator.local.cli_faults import printable
-from orchestrator.local.cli_render import clock, failure_lines, moment, seconds, table, value_text
+from orchestrator.local.cli_render import failure_lines, table, value_text
+from orchestrator.local.cli_times import clock, moment, seconds
 
-MAP_EVENTS: Final = ("mapItemsQueued", "mapItemsCompleted")
+MAP_EVENTS: Final = ("mapItemsQueued", "mapItemsCompleted", "mapItemSignalled")
 MAX_IDS: Final = 8  # ids of a wide event shown before the rest is counted
 
 
@@ -63,6 +64,7 @@ def _runs(events: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
 def _folded(group: Sequence[Mapping[str, Any]]) -> str:
     queued = sum(e.get("count", 0) for e in group if e["type"] == "mapItemsQueued")
     completed = sum(len(e.get("items") or ()) for e in group if e["type"] == "mapItemsCompleted")
+    completed += sum(e["type"] == "mapItemSignalled" for e in group)
     return printable(
         f"task={group[0].get('task')} {len(group)} events: "
         f"{queued} items queued, {completed} completed"
@@ -72,7 +74,7 @@ def _folded(group: Sequence[Mapping[str, Any]]) -> str:
 def _details(event: Mapping[str, Any], first: datetime | None) -> str:
     parts: list[str] = []
     for key, value in event.items():
-        if key in ("seq", "type", "at") or value is None:
+        if key in ("seq", "type", "at") or value is None or value in ([], ""):
             continue
         if key == "failure" and isinstance(value, Mapping):
             parts.append("; ".join(failure_lines(_placed(value, event))))

@@ -10,11 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.local.cli_faults import printable
-from orchestrator.local.cli_render import clock, failure_lines, table, value_text
+from orchestrator.local.cli_render import failure_lines, table, value_text
+from orchestrator.local.cli_times import clock
 
 
 def _where(letter: Mapping[str, Any]) -> str:
     task = str(letter.get("task") or letter.get("trigger") or "")
+    if not task and letter.get("kind") == "notification":
+        return "(notification)"
     return task if letter.get("item") is None else f"{task}[{letter['item']}]"
 
 
@@ -43,13 +46,28 @@ def _error(item: Mapping[str, Any]) -> str:
     return f"{error['type']}: {error['message']}" if error else str(item["reason"])
 
 
+def decision(letter: Mapping[str, Any]) -> Text:
+    """What was decided, by whom and when: asked again, the answer is the first decision."""
+    text = f"{letter['id']}  {letter['status']}"
+    if done := letter.get("resolved"):
+        text += f" {_by(done)}"
+    return Text(printable(text))
+
+
+def _by(done: Mapping[str, Any]) -> str:
+    return f"by {done['by'] or 'somebody'} at {clock(done['at'])} UTC"
+
+
 def letter_view(letter: Mapping[str, Any], *, full: bool) -> RenderableType:
     """One dead letter: what it is, why, and every attempt."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     grid.add_row("dead letter", Text(printable(letter["id"]), "bold"))
-    grid.add_row("status", str(letter["status"]))
+    tolerated = " (tolerated by its map)" if letter.get("tolerated") else ""
+    grid.add_row("status", f"{letter['status']}{tolerated}")
+    if letter.get("kind") == "notification":
+        grid.add_row("of", "a notification (webhook)")
     if letter.get("execution"):
         grid.add_row("execution", printable(letter["execution"]))
     if letter.get("trigger"):
@@ -69,8 +87,7 @@ def letter_view(letter: Mapping[str, Any], *, full: bool) -> RenderableType:
         grid.add_row("error", Text("\n".join(failure_lines(letter["error"])), "red"))
     if done := letter.get("resolved"):
         why = f": {done['reason']}" if done.get("reason") else ""
-        text = f"{done['action']} by {done['by'] or 'somebody'} at {clock(done['at'])} UTC{why}"
-        grid.add_row("resolved", printable(text))
+        grid.add_row("resolved", printable(f"{done['action']} {_by(done)}{why}"))
     rows = [
         (
             str(entry["attempt"]),

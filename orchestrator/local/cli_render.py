@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
@@ -17,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.local.cli_faults import printable
+from orchestrator.local.cli_origin import origin
+from orchestrator.local.cli_times import clock, duration
 
 STYLES: Final[dict[str, str]] = {
     "COMPLETED": "green",
@@ -41,34 +42,6 @@ MAX_INDENT: Final = 12  # levels of the task tree; deeper tasks name their needs
 def status_text(status: str) -> Text:
     """A status in its colour."""
     return Text(printable(status), STYLES.get(status, ""))
-
-
-def moment(iso: str | None) -> datetime | None:
-    """An instant of the API."""
-    return datetime.fromisoformat(iso) if iso else None
-
-
-def clock(iso: str | None) -> str:
-    """`2026-11-30 12:00:00` (UTC)."""
-    at = moment(iso)
-    return at.strftime("%Y-%m-%d %H:%M:%S") if at else ""
-
-
-def seconds(value: float) -> str:
-    """A duration, with as many digits as a person needs."""
-    if value < 1:
-        return f"{value * 1000:.0f} ms"
-    if value < 60:
-        return f"{value:.2f} s"
-    minutes, rest = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def duration(start: str | None, end: str | None) -> str:
-    """Time between two instants; empty if one is missing."""
-    first, last = moment(start), moment(end)
-    return seconds((last - first).total_seconds()) if first and last else ""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -130,8 +103,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     grid.add_column(overflow="fold")
     grid.add_row("execution", Text(printable(execution["id"]), "bold"))
     grid.add_row("workflow", f"{execution['workflow']} version {execution['version']}")
-    if execution.get("parent"):
-        grid.add_row("child of", Text(printable(_parent_text(execution))))
+    for label, text in origin(execution):
+        grid.add_row(label, Text(printable(text)))
     status = status_text(execution["status"])
     grid.add_row(
         "status", status.append(" (terminated)") if execution.get("terminated") else status
@@ -153,17 +126,14 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
             grid.add_row(name, value_text(execution[name], full=full))
     if execution.get("error"):
         grid.add_row("error", Text("\n".join(failure_lines(execution["error"])), "red"))
+    if execution["progress"].get("deadLettered"):
+        grid.add_row("see", letters_of(execution))
     return grid
 
 
-def _parent_text(execution: Mapping[str, Any]) -> str:
-    """`1f2e…, task ship[3]`."""
-    text = str(execution["parent"])
-    if execution.get("parentTask"):
-        text += f", task {execution['parentTask']}"
-        if execution.get("parentItem") is not None:
-            text += f"[{execution['parentItem']}]"
-    return text
+def letters_of(execution: Mapping[str, Any]) -> str:
+    """The command that lists what failed for good in it, and can be decided about."""
+    return printable(f"weft deadletters list --execution {execution['id']}")
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:

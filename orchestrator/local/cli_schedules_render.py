@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -10,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.local.cli_faults import printable
-from orchestrator.local.cli_render import clock, table, value_text
+from orchestrator.local.cli_render import table, value_text
+from orchestrator.local.cli_times import clock
 
 _STYLES: Final = {
     "ACTIVE": "green",
@@ -75,8 +77,12 @@ def next_lines(fires: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Fire times to come."""
     if not fires:
         return Text("It fires no more.")
-    rows = [(clock(one["at"]), printable(one["local"])) for one in fires]
+    rows = [(clock(one["at"]), _local(one["local"])) for one in fires]
     return table(("next (UTC)", "local"), rows)
+
+
+def _local(iso: str) -> str:
+    return datetime.fromisoformat(iso).isoformat(timespec="seconds")
 
 
 def fire_list(items: Sequence[Mapping[str, Any]]) -> RenderableType:

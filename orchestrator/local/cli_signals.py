@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -12,7 +13,8 @@ from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import DONE, console, print_json, printable
 from orchestrator.local.cli_input import json_value
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Id, Url
-from orchestrator.local.cli_render import clock, emit, table
+from orchestrator.local.cli_render import emit, table
+from orchestrator.local.cli_times import clock
 
 
 def signal(
@@ -59,12 +61,18 @@ def signals(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
                 printable(one["id"]),
                 f"{clock(one['receivedAt'])} UTC",
                 one["status"],
-                printable(one["task"] or ""),
+                _taker(one),
             )
             for one in found["items"]
         ]
         emit(console(), table(("name", "id", "received", "status", "task"), rows))
     return DONE
+
+
+def _taker(signal: Mapping[str, Any]) -> str:
+    """`task`, or `task[item]` for a map."""
+    task, item = signal["task"] or "", signal.get("item")
+    return printable(task if item is None else f"{task}[{item}]")
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,8 @@ from orchestrator.local import cli_input
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable, usage
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, File, Url
-from orchestrator.local.cli_render import clock, emit, failure_lines, table, value_text
+from orchestrator.local.cli_render import emit, failure_lines, table, value_text
+from orchestrator.local.cli_times import clock
 
 triggers = typer.Typer(
     name="triggers",

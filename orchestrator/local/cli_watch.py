@@ -29,13 +29,14 @@ from orchestrator.local.cli_faults import (
     printable,
 )
 from orchestrator.local.cli_render import (
-    duration,
     emit,
     failure_lines,
+    letters_of,
     map_text,
     status_text,
     value_text,
 )
+from orchestrator.local.cli_times import duration
 
 LIVE_WAIT_MS: Final = 300  # between two pictures on a terminal
 PLAIN_WAIT_MS: Final = 2_000  # between two lines in a pipe
@@ -123,6 +124,8 @@ def outcome(execution: Mapping[str, Any]) -> RenderableType:
         parts += [Text(f"  {text}", "red") for text in failure_lines(execution["error"])]
     if execution.get("output") is not None:
         parts.append(Text(f"  output: {value_text(execution['output'], full=False)}"))
+    if execution["progress"].get("deadLettered"):
+        parts.append(Text(f"  see: {letters_of(execution)}", "dim"))
     return Group(*parts)
 
 

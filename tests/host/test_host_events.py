@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import azure.functions as func
@@ -147,12 +148,13 @@ async def test_the_event_grid_trigger_hands_over_the_event_as_it_was_sent(
     monkeypatch: Any,
 ) -> None:
     taken: list[Any] = []
+    engine = SimpleNamespace(events_tenant="acme")
 
     async def take(engine: Any, tenant: str, value: Any) -> None:
         taken.append((engine, tenant, value))
 
     async def build() -> Any:
-        return "engine"
+        return engine
 
     monkeypatch.setattr(event_queue, "take", take)
     found = index(compose(EngineProvider(build)), {"COSMOS_DATABASE": "weft"})
@@ -183,8 +185,8 @@ async def test_the_event_grid_trigger_hands_over_the_event_as_it_was_sent(
     )
     assert taken == [
         (
-            "engine",
-            "default",
+            engine,
+            "acme",
             {
                 "id": "1",
                 "topic": "/t",
@@ -196,8 +198,8 @@ async def test_the_event_grid_trigger_hands_over_the_event_as_it_was_sent(
             },
         ),
         (
-            "engine",
-            "default",
+            engine,
+            "acme",
             {
                 "id": "1",
                 "source": "/s",

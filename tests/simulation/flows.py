@@ -31,11 +31,12 @@ class Flow:
 
     @property
     def signals(self) -> dict[str, list[str]]:
-        """Signal name -> ids of the tasks that wait for it."""
+        """Signal name -> ids of the tasks, and of the maps whose items, wait for it."""
         found: dict[str, list[str]] = {}
         for id, task in self.definition["tasks"].items():
-            if task["type"] == "signal":
-                found.setdefault(task["signal"], []).append(id)
+            work = task.get("do", task)
+            if work["type"] == "signal":
+                found.setdefault(work["signal"], []).append(id)
         return found
 
 
@@ -95,6 +96,13 @@ def _signals(definition: dict[str, Any]) -> bool:
                 limited = True
             kept = {name: task[name] for name in common if name in task}
             definition["tasks"][id] = wait | kept
+        elif task["type"] == "map" and rng.random() < 0.6:
+            task["do"] = {"type": "signal", "signal": rng.choice(("go", "stop", "big"))}
+            for inherited in ("timeout", "retry"):
+                task.pop(inherited, None)
+            if rng.random() < 0.3:
+                task["do"]["timeout"] = rng.choice(("5s", "60s", "10m"))
+                limited = True
     return limited
 
 

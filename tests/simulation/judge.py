@@ -11,7 +11,7 @@ from tests.simulation.judge_children import family, judge_children, judge_settle
 from tests.simulation.judge_letters import altered, judge_letters
 from tests.simulation.profile import Profile
 from tests.simulation.reference import Reference, attempts_of
-from tests.simulation.signallers import judge_signals, unmarked
+from tests.simulation.signallers import judge_signals, unclosed, unmarked
 from tests.simulation.undoing import all_tasks
 from tests.simulation.world import QUEUES, TENANT, World
 
@@ -28,6 +28,8 @@ async def judge(world: World, profile: Profile) -> None:
             world.fail(f"{id} was accepted and is lost")
     judge_letters(world)
     judge_children(world)
+    for feature in world.features:
+        feature.judge()
     for id in sorted(world.watch.statuses):
         flow, doc = world.flow(id), world.document(id)
         assert doc is not None
@@ -51,6 +53,7 @@ async def judge(world: World, profile: Profile) -> None:
                 profile.benign
                 and expected.whole
                 and not any(_touched(world, one) for one in related)
+                and not any(feature.disturbs(flow) for feature in world.features)
             ):
                 attempts = attempts_of(world, id)
                 if attempts != expected.attempts:
@@ -154,7 +157,7 @@ async def recover_again(world: World) -> None:
 
 def _quiet(world: World) -> bool:
     queued = any(world.broker.queues[queue] for queue in QUEUES)
-    return not queued and not _outboxes(world) and not unmarked(world)
+    return not queued and not _outboxes(world) and not unmarked(world) and not unclosed(world)
 
 
 def _outboxes(world: World) -> list[str]:
@@ -164,4 +167,5 @@ def _outboxes(world: World) -> list[str]:
 
 
 def _snapshot(world: World) -> dict[Any, Any]:
-    return world.store.bodies(EXECUTIONS)
+    features = {("feature", type(one).__name__): one.snapshot() for one in world.features}
+    return {**world.store.bodies(EXECUTIONS), **features}

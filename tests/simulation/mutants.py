@@ -174,7 +174,7 @@ MUTANTS = (
         "signal that was taken is taken in again",
         working,
         "WorkingState.knows_signal",
-        "return buffered or id in self.consumed.values()",
+        "return buffered or id in self.consumed.values() or mark_of(id) in self.taken.values()",
         "return buffered",
     ),
     Mutant(

@@ -238,7 +238,7 @@ async def sweeper(worker: Worker) -> None:
     """The timer trigger; several processes may sweep at once."""
     world = worker.world
     while True:
-        period = 15 if world.open() else 45
+        period = 45 if world.ended() else 15
         await asyncio.sleep(period * (0.5 + world.rng.random()))
         try:
             world.last_sweep = await sweep.sweep(worker.engine)

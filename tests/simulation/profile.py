@@ -7,7 +7,8 @@ which everything fails at once hide the faults that need one thing to fail and t
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from orchestrator.engine.core import Tunables
 from tests.simulation.faults import Chance
@@ -41,6 +42,10 @@ class Profile:
     fault_seconds: int
     benign: bool
     tunables: Tunables
+
+    def tuned(self, **tunables: Any) -> Profile:
+        """With other times and sizes of the engine."""
+        return replace(self, tunables=replace(self.tunables, **tunables))
 
     def chance(self, family: str, kind: str, probability: float, low: int, high: int) -> Chance:
         """A chance, weighted."""

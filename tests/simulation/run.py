@@ -9,14 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import flows
+from tests.simulation import flows, scheduling
 from tests.simulation.faults import Fault, FaultPlan
+from tests.simulation.features import Feature
 from tests.simulation.flows import Flow
 from tests.simulation.judge import judge, recover_again
 from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
 from tests.simulation.redrive import Redrive, finish_held
+from tests.simulation.scheduling import Schedules
 from tests.simulation.signallers import signaller
 from tests.simulation.world import TENANT, Submission, World
 
@@ -53,6 +55,7 @@ class Scenario:
     profile: Profile
     flows: list[Flow]
     submissions: list[tuple[int, float, bool, bool]]  # (flow, when, with a key, sent twice)
+    features: list[Feature]
 
     @staticmethod
     def of(seed: int) -> Scenario:
@@ -69,7 +72,22 @@ class Scenario:
             )
             for _ in range(profile.executions)
         ]
-        return Scenario(profile, found, submissions)
+        features = draw_features(seed, profile)
+        for feature in features:
+            profile = feature.tune(profile)
+            for flow in (member for one in found for member in one.family()):
+                feature.alter(flow)
+        return Scenario(profile, found, submissions, features)
+
+
+def draw_features(seed: int, profile: Profile) -> list[Feature]:
+    """Which parts a seed exercises; each has a random source of its own."""
+    drawn: list[Feature] = []
+    for kind, share in ((Schedules, scheduling.SHARE),):
+        rng = random.Random(f"{kind.__name__} {seed}")
+        if rng.random() < share:
+            drawn.append(kind(rng, profile))
+    return drawn
 
 
 def run(seed: int, *, only: Sequence[Fault] | None = None, setup: Setup | None = None) -> Result:
@@ -86,6 +104,7 @@ def _run(seed: int, scenario: Scenario, plan: FaultPlan, setup: Setup | None) ->
     quiet = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     world = World(loop, rng, plan, scenario.profile)
+    world.adopt(scenario.features)
     if setup is not None:
         setup(world)
     try:
@@ -119,7 +138,9 @@ async def _live(world: World, scenario: Scenario) -> None:
         for client in ((0, 1) if keyed and twice else (0,))
     ]
     enabled, world.plan.enabled = world.plan.enabled, False
-    await world.publish(scenario.flows)
+    await world.publish([*scenario.flows, *world.more_flows])
+    for feature in world.features:
+        await feature.prepare()
     world.plan.enabled = enabled
     world.start_workers()
     world.spawn(world.chaos)
@@ -128,12 +149,15 @@ async def _live(world: World, scenario: Scenario) -> None:
     redrive.start()
     operating = [world.spawn(operator, world), world.spawn(redrive.live)]
     clients = [world.spawn(world.submit, one) for one in world.submissions]
+    clients += [world.spawn(feature.live) for feature in world.features]
     await world.until(lambda: False, scenario.profile.fault_seconds)
     world.heal()
     acting = [*operating, *clients]
     world.spawn(finish_held, world)
     await world.until(lambda: all(actor.done() for actor in acting), END_WITHIN_S)
-    if not await world.until(lambda: not world.open(), END_WITHIN_S) and not world.problems:
+    if not await world.until(world.ended, END_WITHIN_S) and not world.problems:
+        if not world.open():
+            world.fail(f"there is more to begin {END_WITHIN_S} s after the last fault")
         for id in world.open():
             world.fail(
                 f"{id} has not ended {END_WITHIN_S} s after the last fault: {_why(world, id)}"

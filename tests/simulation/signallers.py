@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.errors import WeftError
+from orchestrator.domain.taken import mark_of, unpack_taken
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import signals
 from orchestrator.ports import StoreError, TransportError
@@ -92,9 +93,10 @@ def judge_signals(world: World, execution: str) -> None:
     names = {body["key"]: body["name"] for body in stored.values()}
     taken: dict[str, str] = state.get("consumed", {})
     buffered = [key for keys in state.get("signals", {}).values() for key in keys]
-    known = [*taken.values(), *buffered]
+    items = _judge_items(world, execution, docs, names)
+    known = [*taken.values(), *buffered, *items]
     if len(set(known)) != len(known):
-        world.fail(f"{execution}: a signal was taken twice: {taken} {buffered}")
+        world.fail(f"{execution}: a signal was taken twice: {taken} {buffered} {items}")
     for id, body in stored.items():
         ended = state.get("endedAt") or world.now()
         late = max(body["receivedAt"], world.healed_at) + RECOVERY_MS
@@ -115,6 +117,53 @@ def judge_signals(world: World, execution: str) -> None:
             doc = docs[(TENANT, execution), f"task:{id}"]
             if doc["output"] != docs[(TENANT, execution), f"signal:{taken[at]}"]["payload"]:
                 world.fail(f"{execution}: the output of {id} is not its signal's payload")
+
+
+def _judge_items(
+    world: World, execution: str, docs: dict[Any, Any], names: dict[str, str]
+) -> list[str]:
+    """The keys of the signals that items have, after a look at their documents."""
+    state = world.state(execution)
+    assert state is not None
+    marks = unpack_taken(state.get("taken", {}))
+    keys: list[str] = []
+    for at, (id, task) in enumerate(world.flow(execution).definition["tasks"].items()):
+        if task.get("do", {}).get("type") != "signal":
+            continue
+        for (_, name), doc in docs.items():
+            if doc["type"] != "task" or doc.get("task") != id or "item" not in doc:
+                continue
+            mark, key = marks.pop((at, doc["item"]), None), doc.get("signal")
+            if doc["status"] != "COMPLETED" or key is None:
+                skipped = any(
+                    letter["status"] == "SKIPPED"
+                    for (_, other), letter in docs.items()
+                    if other.startswith(f"dead:{id}:{doc['item']}:")
+                )
+                if mark is not None or (doc["status"] == "COMPLETED" and not skipped):
+                    world.fail(f"{execution}/{name}: {doc['status']}, took {mark}")
+                continue
+            keys.append(key)
+            if mark != mark_of(key) or names.get(key) != task["do"]["signal"]:
+                world.fail(f"{execution}/{name}: took {key}, the state says {mark}")
+            elif doc["output"] != docs[(TENANT, execution), f"signal:{key}"]["payload"]:
+                world.fail(f"{execution}/{name}: its output is not its signal's payload")
+    if marks:
+        world.fail(f"{execution}: items without documents took signals: {marks}")
+    return keys
+
+
+def unclosed(world: World) -> list[str]:
+    """Items that still wait for a signal although their execution has ended: to be looked at."""
+    bodies = world.store.bodies(EXECUTIONS).values()
+    return [
+        body["id"]
+        for body in bodies
+        if body["type"] == "task"
+        and body["status"] == "WAITING"
+        and "awaits" in body
+        and body["executionId"] not in world.open()
+    ]
 
 
 def _given(docs: dict[Any, Any], execution: str, task: str) -> bool:

@@ -48,6 +48,7 @@ class Watch:
         self.started: set[tuple[str, str, int]] = set()
         self.sent: dict[tuple[str, str], OutMessage] = {}
         self.leases: dict[tuple[str, str, int], int] = {}  # until when each attempt has its task
+        self.deadlines: dict[tuple[str, str], int] = {}  # of the tasks last dispatched
         self.statuses: dict[str, str] = {}
         self.outboxes: set[str] = set()
         self.folded: dict[str, ExecutionState] = {}
@@ -120,6 +121,8 @@ class Watch:
         if claimed:
             self.claims[execution, new["id"]] += 1
             self._claimed(where, execution, old, new)
+            for feature in self.world.features:
+                feature.claimed(where, new)
         elif new["attempt"] != before and not _no_time(new):
             self.fail(f"{where}: attempt {before} became {new['attempt']} without a claim")
         if new["status"] not in FINAL and "sweepAt" not in new:
@@ -174,6 +177,9 @@ class Watch:
         self.undoing.commit(execution, before, state | {"status": new["status"]}, written)
         tasks = self.world.tasks(execution)
         for position, (was, now) in enumerate(zip(before["tasks"], state["tasks"], strict=True)):
+            due = state.get("deadlines", {}).get(str(position))
+            if due is not None:
+                self.deadlines[execution, f"task:{self.world.names(execution)[position]}"] = due
             if was == now:
                 continue
             if now in "QW":
@@ -245,9 +251,14 @@ class Watch:
         until = self.leases[key]
         if now >= until:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} began without a lease")
-        # Nobody else may end this attempt before its lease has expired by the clock of somebody.
+        in_time = now < self.deadlines.get((call.execution, id), now + 1)
+        if not in_time:
+            self.fail(f"{call.execution}/{id}: attempt {call.attempt} began after its deadline")
+        # Nobody else may end this attempt before its lease has expired by the clock of somebody,
+        # or its deadline has passed by the clock of an orchestrator that is ahead of the worker.
         valid = self.world.now() + MAX_SKEW_MS < until
-        if doc["status"] in FINAL and doc["attempt"] <= call.attempt and valid:
+        late = doc.get("failure", {}).get("type") == "DEADLINE_EXCEEDED"
+        if doc["status"] in FINAL and doc["attempt"] <= call.attempt and valid and not late:
             self.fail(f"{call.execution}/{id}: attempt {call.attempt} ran after its result")
 
 

@@ -35,6 +35,7 @@ from tests.simulation.undoing import HIDDEN, all_tasks
 from tests.simulation.watch import ENDED, SETTLED, Watch
 
 if TYPE_CHECKING:
+    from tests.simulation.features import Feature
     from tests.simulation.redrive import Deed
 
 TENANT = "acme"
@@ -123,7 +124,17 @@ class World:
         self.feed_owner: Process | None = None
         self.feed_cursor: str | None = None
         self.last_sweep: SweepReport | None = None
+        self.features: list[Feature] = []
+        self.more_flows: list[Flow] = []  # beside those that clients start
         self._shapes: dict[str, list[tuple[list[int], str]]] = {}
+
+    def adopt(self, features: list[Feature]) -> None:
+        """Take in the parts that this run exercises."""
+        for feature in features:
+            feature.world = self
+            self.features.append(feature)
+            self.more_flows += feature.flows
+            self.store.observers.append(feature.commit)
 
     def now(self) -> int:
         """True time, epoch milliseconds."""
@@ -165,6 +176,8 @@ class World:
     async def behave(self, worker: Worker, call: ActivityCall) -> Json:
         """An attempt begins."""
         self.watch.attempt(call, worker.clock.now())
+        for feature in self.features:
+            feature.attempt(worker, call)
         return await behaviour.behave(call)
 
     # --- what the invariants look at --------------------------------------------------------------
@@ -193,7 +206,11 @@ class World:
 
     def position(self, execution: str, task: str) -> int:
         """Place of a task in its definition."""
-        return list(all_tasks(self.flow(execution).definition)).index(task)
+        return self.names(execution).index(task)
+
+    def names(self, execution: str) -> list[str]:
+        """Ids of the tasks, compensations included, by position."""
+        return list(all_tasks(self.flow(execution).definition))
 
     def accepted(self) -> list[str]:
         """Executions that a client was told of."""
@@ -203,11 +220,16 @@ class World:
         """Stored executions that have not ended."""
         return [id for id, status in self.watch.statuses.items() if status not in ENDED]
 
+    def ended(self) -> bool:
+        """Whether nothing is open, and nothing will be begun."""
+        return not self.open() and all(feature.done() for feature in self.features)
+
     def flow(self, execution: str) -> Flow:
         """The workflow that an execution runs."""
         doc = self.document(execution)
         assert doc is not None
-        flows = (flow for one in self.submissions for flow in one.flow.family())
+        known = [*(one.flow for one in self.submissions), *self.more_flows]
+        flows = (flow for one in known for flow in one.family())
         return next(flow for flow in flows if flow.name == doc["workflow"])
 
     # --- the run ----------------------------------------------------------------------------------
@@ -225,7 +247,8 @@ class World:
                 skew = self.rng.randint(-5_000, 5_000)
             worker = Worker(self, f"w{number + 1}", skew)
             self.workers.append(worker)
-            worker.start(*ACTORS)
+            more = [actor for feature in self.features for actor in feature.actors]
+            worker.start(*ACTORS, *more)
 
     async def submit(self, submission: Submission) -> None:
         """A client: asks again with its key until it is answered; without a key, only once."""

@@ -39,6 +39,7 @@ from orchestrator.ports import (
     SecretNotFound,
     TransportError,
 )
+from tests.support.identities import DEVELOPMENT
 
 TENANT = "acme"
 START = 1_800_000_000_000
@@ -239,6 +240,7 @@ class World:
             clock=self.clock,
             ids=self.ids,
             worker=worker,
+            authenticator=DEVELOPMENT,
             tunables=self.tunables,
         )
 

@@ -25,6 +25,7 @@ import yaml
 
 from orchestrator.adapters.azure.cosmos_containers import definitions
 from orchestrator.domain.topology import EXECUTIONS
+from tests.support.identities import bearer
 from tests.wire.blob.server import BlobServer
 from tests.wire.cosmos.server import CosmosServer
 from tests.wire.servicebus import ServiceBusBroker
@@ -49,7 +50,7 @@ class Cloud:
 
 
 @asynccontextmanager
-async def cloud() -> AsyncIterator[Cloud]:
+async def cloud(data: Path) -> AsyncIterator[Cloud]:
     broker = ServiceBusBroker().start()
     try:
         async with CosmosServer() as cosmos, BlobServer() as blob:
@@ -58,6 +59,8 @@ async def cloud() -> AsyncIterator[Cloud]:
                 cosmos,
                 {
                     "WEFT_BACKEND": "azure",
+                    "WEFT_AUTH_LOCAL": "true",
+                    "WEFT_DATA_DIR": str(data),
                     "Cosmos": f"AccountEndpoint={cosmos.endpoint};AccountKey=a2V5;",
                     "COSMOS_DATABASE": "weft",
                     "ServiceBus": broker.connection_string,
@@ -122,14 +125,14 @@ async def test_twenty_executions_complete_although_a_worker_is_killed_at_work(
 ) -> None:
     """SIGKILL while it holds tasks: its leases lapse, its locked messages stay locked for minutes,
     and the sweeper alone brings everything to its end on the other worker."""
-    definition = census(tmp_path)
-    async with cloud() as azure:
+    definition, who = census(tmp_path), bearer(tmp_path)
+    async with cloud(tmp_path) as azure:
         # Every activity of the doomed worker after its second never ends.
         doomed = Worker("doomed", azure.settings, tmp_path, "--hang-after", "2")
         other = Worker("other", azure.settings, tmp_path)
         try:
             _, url = await asyncio.gather(doomed.line(), other.line())
-            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=url, headers=who, timeout=30) as client:
                 published = await client.post("/v1/workflows", json=definition)
                 assert published.status_code == 201, published.text
                 paths = await asyncio.gather(

@@ -74,6 +74,7 @@ async def settings() -> AsyncIterator[Settings]:
         yield load_settings(
             {
                 "WEFT_BACKEND": "azure",
+                "WEFT_AUTH_EASY": "true",
                 "WEFT_WORKER": "w",
                 "Cosmos": f"AccountEndpoint={cosmos.endpoint};AccountKey=a2V5;",
                 "COSMOS_DATABASE": "weft",
@@ -110,6 +111,7 @@ async def test_a_build_that_fails_leaves_nothing_open(settings: Settings, closed
     nowhere = load_settings(
         {
             "WEFT_BACKEND": "azure",
+            "WEFT_AUTH_EASY": "true",
             "Cosmos": "AccountEndpoint=http://127.0.0.1:9/;AccountKey=a2V5;",
             "COSMOS_DATABASE": "weft",
             "ServiceBus": settings.azure.bus_connection.get_secret_value(),

@@ -160,6 +160,7 @@ def test_create_refuses_settings_that_name_no_emulator(
     file = tmp_path / "settings.json"
     identity = {
         "WEFT_BACKEND": "azure",
+        "WEFT_AUTH_EASY": "true",
         "Cosmos__accountEndpoint": "https://a.documents.azure.com/",
         "ServiceBus__fullyQualifiedNamespace": "n.servicebus.windows.net",
         "Payloads__blobServiceUri": "https://a.blob.core.windows.net/",

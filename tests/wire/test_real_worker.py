@@ -40,6 +40,7 @@ def worker(
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
         "FUNCTIONS_WORKER_RUNTIME": "python",
+        "WEFT_AUTH_LOCAL": "true",
         "WEFT_DATA_DIR": str(data),
         **settings,
     }

@@ -27,6 +27,7 @@ from orchestrator.domain.failure import Failure
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import ExecutionStatus
+from orchestrator.domain.taken import mark_of
 
 times = st.integers(0, 2**45)
 positions = st.integers(0, 9_999)
@@ -114,6 +115,7 @@ EVENTS: dict[type, dict[str, Any]] = {
         "due_at": st.none() | times,
         "deadline_at": st.none() | times,
     },
+    ev.MapItemSignalled: {"task": positions, "item": positions, "signal": texts},
     ev.CompensationStarted: {
         "ending": st.sampled_from(["FAILED", "CANCELLED"]),
         "failure": st.none() | records,
@@ -166,6 +168,7 @@ states = st.builds(
     status=st.sampled_from(ExecutionStatus),
     tasks=st.text(alphabet="PQWCSsXDH", max_size=50).map(str.encode),
     maps=st.dictionaries(positions, map_states(), max_size=2),
+    taken=st.dictionaries(st.tuples(positions, positions), texts.map(mark_of), max_size=5),
     waits=st.dictionaries(positions, times, max_size=3),
     signals=st.dictionaries(texts, st.lists(texts, min_size=1, max_size=3).map(tuple), max_size=2),
     consumed=st.dictionaries(positions, texts, max_size=2),

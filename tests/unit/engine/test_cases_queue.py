@@ -116,7 +116,7 @@ async def test_lost_scheduled_retry_is_sent_again_by_one_sweep_without_using_an_
     assert (await world.sweep()).tasks == 0  # not overdue yet
     await world.clock.advance(1)
     assert (await world.sweep()).tasks == 1
-    assert world.engine.metrics.value("weft_repairs_total", "task") == 1
+    assert world.engine.metrics.value("weft_repairs_total", "retry") == 1
     assert (await world.view(started.id)).output == 2
 
 

@@ -297,15 +297,6 @@ async def test_signals_of_the_origin_are_not_taken_by_a_replay(make: MakeWorld) 
     assert (await world.statuses(whole.id))["s"] == "WAITING"
 
 
-async def test_signal_inside_a_map_is_refused_clearly(make: MakeWorld) -> None:
-    world = await make()
-    with pytest.raises(InvalidError) as caught:
-        await world.publish(
-            flow(m={"type": "map", "items": [1], "do": {"type": "signal", "signal": "go"}})
-        )
-    assert "the task type signal inside a map is not supported yet" in str(caught.value.details)
-
-
 async def test_signal_tasks_of_one_name_must_agree_on_the_schema(make: MakeWorld) -> None:
     world = await make()
     with pytest.raises(InvalidError) as caught:

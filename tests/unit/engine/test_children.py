@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from family import child, child_of, child_task, doc, everyone, parent, task_of
 
+from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
 from orchestrator.engine import catalog, inspect, replay
 from orchestrator.engine.inspect import ExecutionFilter
@@ -247,6 +248,26 @@ async def test_a_failing_input_expression_names_its_place(make: MakeWorld) -> No
     await world.publish(parent(input={"n": "${input.missing.n}"}))
     view = await _run(world, {})
     assert (view.error.type, view.error.field) == ("EXPRESSION_FAILED", "$.tasks.c.input.n")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_workflow_that_is_its_own_child_is_refused_also_by_the_version_it_becomes(
+    make: MakeWorld, inside: bool
+) -> None:
+    world = await make()
+
+    def naming(version: int | None) -> dict[str, Any]:
+        own = child_task("parent") if version is None else child_task("parent", version=version)
+        return flow("parent", c={"type": "map", "items": [1], "do": own} if inside else own)
+
+    place = "$.tasks.c.do" if inside else "$.tasks.c"
+    for version, field in ((None, f"{place}.workflow"), (1, f"{place}.version")):
+        with pytest.raises(InvalidError) as refused:
+            await world.publish(naming(version))
+        [detail] = refused.value.details
+        assert (detail.field, detail.code) == (field, "OWN_CHILD")
+    assert await world.publish(naming(2)) == 1
+    assert await world.publish(naming(1)) == 2  # another version of itself is another workflow
 
 
 async def test_executions_that_start_each_other_end_at_the_depth_limit(make: MakeWorld) -> None:

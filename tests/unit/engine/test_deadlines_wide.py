@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
 from orchestrator.engine.letters_wish import Action
 from orchestrator.ports import ActivityCall
 from tests.support.definitions import flow, retry, task
@@ -108,4 +108,22 @@ async def test_a_wait_with_a_deadline_ends_by_whichever_comes_first(make: MakeWo
     await world.run_until_quiet()
     assert await world.statuses(started.id) == {"short": "COMPLETED", "long": "DEAD_LETTERED"}
     assert (await world.view(started.id)).status == "COMPLETED"
+    await world.verified(started.id)
+
+
+async def test_tasks_past_their_deadline_are_not_sent_again_before_they_fail(
+    make: MakeWorld,
+) -> None:
+    """Their workers would only refuse them: a check after an outage sent one message for each."""
+    world = await make(work=lambda call: 1)
+    tasks = {f"t{n}": task("work", deadline="1h") for n in range(250)}
+    await world.publish(flow(on_failure="continue", **tasks))
+    started = await world.start("flow")
+    await world.deliver(world.transport.take(world.clock.now(), ORCHESTRATION_QUEUE))
+    world.transport.messages.clear()
+    await world.clock.advance(2 * 3600 * 1000)
+    await world.sweep()
+    assert (await world.view(started.id)).status == "FAILED"
+    assert set((await world.statuses(started.id)).values()) == {"DEAD_LETTERED"}
+    assert world.engine.metrics.value("weft_claims_refused_total", "pastDeadline") == 0
     await world.verified(started.id)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from orchestrator.domain.messages import Message, MessageType
-from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.domain.topology import EXECUTIONS, TASKS_STANDARD_QUEUE
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import documents, orchestrate
 from orchestrator.engine.incoming import Incoming
 from orchestrator.ports import Document, Unavailable
 from tests.support.definitions import flow, retry, task
 from tests.support.faults import FaultyStore, times
+from tests.support.schedules import SkewedClock
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
@@ -213,3 +217,79 @@ async def test_wide_side_documents_are_written_from_a_fresh_state_only(make: Mak
     doc = await world.sqlite.read(EXECUTIONS, (TENANT, id), documents.task_id("t149"))
     assert doc.body["status"] == "DEAD_LETTERED"
     await world.verified(id)
+
+
+class SlowCreate:
+    """A store in which something happens while the answer to a create is on its way."""
+
+    def __init__(self, world: World, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self._store = world.sqlite
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def create(self, *args: Any) -> str:
+        etag = await self._store.create(*args)
+        await self._meanwhile()
+        return etag
+
+
+@pytest.mark.parametrize(("gap", "behind"), [(6_000, 0), (12_000, 8_000)])
+async def test_an_activity_does_not_begin_after_its_task_was_taken_over(
+    make: MakeWorld, gap: int, behind: int
+) -> None:
+    """The lease was valid still, but the deadline had passed while the claim's answer was on its
+    way. A worker whose clock is behind knows that only from the store."""
+    world = await make(work=lambda call: "done")
+    await world.publish(flow(a=task("work", deadline="5s")))
+    id = (await world.start("flow")).id
+    await world.deliver(world.transport.take(world.clock.now()))
+    timer = Message(MessageType.TIMER_DUE, TENANT, id)
+    orchestrator = world.another("orchestrator")
+
+    async def meanwhile() -> None:
+        world.clock.jump(gap)
+        await orchestrate.handle(orchestrator, [incoming(timer)])
+
+    world.engine.store = SlowCreate(world, meanwhile)  # type: ignore[assignment]
+    world.engine.clock = SkewedClock(world.clock, -behind)
+    await world.deliver(world.transport.take(world.clock.now(), TASKS_STANDARD_QUEUE))
+    assert world.activities.calls == []
+    doc = await world.sqlite.read(EXECUTIONS, (TENANT, id), documents.task_id("a"))
+    assert doc.body["status"] == "DEAD_LETTERED"
+    world.engine.store, world.engine.clock = world.sqlite, world.clock
+    await world.run_until_quiet()
+    assert (await world.view(id)).status == "FAILED"
+    await world.verified(id)
+
+
+async def test_a_claim_that_took_long_is_renewed_before_its_activity_begins(
+    make: MakeWorld,
+) -> None:
+    """Also when the store refuses once: that costs no attempt."""
+    made: list[FaultyStore] = []
+
+    def wrap(store: Any) -> Any:
+        made.append(FaultyStore(store))
+        return made[-1]
+
+    world = await make(wrap_store=wrap, work=lambda call: "done")
+    await world.publish(flow(a=task("work")))
+    id = (await world.start("flow")).id
+    await world.deliver(world.transport.take(world.clock.now()))
+    store = made[0]
+
+    def slow(name: str, args: tuple[Any, ...]) -> None:
+        if name == "create":
+            world.clock.jump(world.tunables.lease_ms // 2)
+            store.before = times(1, lambda: Unavailable("away"), "replace")
+
+    store.after = slow
+    delivered = asyncio.create_task(world.settle())
+    await quiesce()
+    assert world.activities.calls == []
+    await world.clock.advance(500)
+    await delivered
+    assert (await world.view(id)).status == "COMPLETED"
+    assert [call.attempt for call in world.activities.calls] == [1]

@@ -363,8 +363,9 @@ async def test_a_lost_message_is_sent_again_by_the_sweeper(make: MakeWorld) -> N
     await world.sweep()
     assert hook.calls == []
     await world.clock.advance(1_000)
-    await world.sweep()
+    assert (await world.sweep()).notifications == 1
     assert len(hook.calls) == 1
+    assert world.engine.metrics.value("weft_repairs_total", "notification") == 1
 
 
 async def test_a_store_that_does_not_answer_costs_no_attempt(make: MakeWorld) -> None:

@@ -165,6 +165,10 @@ async def test_a_refused_event_is_not_tried_again(world: World) -> None:
         ({"type": "${input.number}"}, "event.type"),
         ({"type": "t", "source": "${input.number}"}, "event.source"),
         ({"type": "t", "subject": "a\u0000b"}, "event.subject"),
+        # What the platform's own queue would not take in, either.
+        ({"type": "${input.blank}"}, "event.type"),
+        ({"type": "t", "source": "${input.blank}"}, "event.source"),
+        ({"type": "t", "subject": "a\u0085b"}, "event.subject"),
         ({"type": ""}, "event.type"),
     ],
 )
@@ -175,7 +179,7 @@ async def test_what_is_no_event_fails_at_once_and_names_the_field(
         with pytest.raises(InvalidError):
             await world.publish(announce(event))
         return
-    given = {"nothing": None, "number": 7}
+    given = {"nothing": None, "number": 7, "blank": "  "}
     execution = await run(world, announce(event), given)
     view = await world.view(execution)
     assert view.error is not None

@@ -18,6 +18,7 @@ from orchestrator.functions import (
     http_deadletters,
     http_events,
     http_executions,
+    http_grants,
     http_operations,
     http_schedules,
     http_signals,
@@ -25,8 +26,14 @@ from orchestrator.functions import (
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
+from tests.support.identities import DEVELOPMENT
 
-ENGINE: Any = SimpleNamespace(name="engine", metrics=Metrics())
+ENGINE: Any = SimpleNamespace(
+    name="engine",
+    authenticator=DEVELOPMENT,
+    clock=SimpleNamespace(now=lambda: 0),
+    metrics=Metrics(),
+)
 PROGRESS = views.Progress(total=1)
 EXECUTION = {
     "id": "e-1",
@@ -73,6 +80,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_signals.blueprint(provider),
         http_breakers.blueprint(provider),
         http_audit.blueprint(provider),
+        http_grants.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),
         http_operations.blueprint(provider),

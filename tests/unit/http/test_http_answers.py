@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from http_client import Client
-from http_support import EXECUTION, UseCases
+from http_support import ENGINE, EXECUTION, UseCases
 
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
 from orchestrator.engine import views
+from tests.support.identities import Doors, admin
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -286,13 +287,10 @@ async def test_cursor_of_another_execution_is_400(client: Client, use_cases: Use
 async def test_cursor_of_another_tenant_is_400(
     client: Client, use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestrator.functions import requests
-
     use_cases.answers["executions"] = ([], (1, "e-1"))
     cursor = (await client("GET", "/v1/executions")).json()["nextCursor"]
-    other = requests.Principal("other", "developer")
-    monkeypatch.setattr(requests, "principal", lambda req: other)
-    got = await client("GET", f"/v1/executions?cursor={cursor}")
+    monkeypatch.setattr(ENGINE, "authenticator", Doors(eve=admin("other")))
+    got = await client("GET", f"/v1/executions?cursor={cursor}", headers={"as": "eve"})
     assert (got.status, got.error["code"]) == (400, "INVALID_CURSOR")
 
 

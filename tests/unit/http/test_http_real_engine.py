@@ -17,9 +17,9 @@ from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import project
 from orchestrator.engine.core import Engine
-from orchestrator.functions import requests
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall, OutMessage, PayloadNotFound, SecretNotFound
+from tests.support.identities import DEVELOPMENT, Fixed, admin
 
 HELLO = {
     "name": "hello",
@@ -94,6 +94,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
         clock=fakes,
         ids=fakes,
         worker="test",
+        authenticator=DEVELOPMENT,
     )
     yield made
     await made.close()
@@ -279,12 +280,10 @@ async def test_filter_by_tag(real: Client, engine: Engine) -> None:
     assert (await start(real, tags={"a=b": "x"})).status == 422
 
 
-async def test_other_tenants_see_nothing(
-    real: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_tenants_see_nothing(real: Client, engine: Engine) -> None:
     where = (await start(real)).headers["location"]
     assert len((await listed(real, engine)).json()["items"]) == 1
-    monkeypatch.setattr(requests, "principal", lambda req: requests.Principal("other", "x"))
+    engine.authenticator = Fixed(admin("other"))
     assert (await real("GET", where)).status == 404
     assert (await real("GET", "/v1/executions")).json()["items"] == []
     assert (await real("GET", "/v1/workflows")).json()["items"] == []

@@ -215,6 +215,29 @@ async def test_a_batch_with_one_bad_event_takes_the_good_ones_and_names_the_bad(
     assert world.engine.metrics.value("weft_events_total", "invalid") == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "field", "code"),
+    [
+        (b'{"n": 18446744073709551616}', "$[1].data.n", "NUMBER_OUT_OF_RANGE"),
+        (b'{"n": 1, "n": 2}', "$[1].data.n", "DUPLICATE_KEY"),
+        (b'{"n": NaN}', "$[1].data.n", "NOT_A_NUMBER"),
+        (b"[" * 140 + b"]" * 140, "$[1].data", "TOO_DEEP"),
+    ],
+)
+async def test_a_batch_with_one_event_that_json_cannot_keep_takes_the_others(
+    api: Client, text: bytes, field: str, code: str
+) -> None:
+    good, late = (json.dumps({**EVENT, "id": id}).encode() for id in ("good", "late"))
+    bad = json.dumps({**EVENT, "data": "HERE"}).encode().replace(b'"HERE"', text)
+    got = await send(api, b"[" + good + b"," + bad + b"," + late + b"]", BATCH)
+    assert (got.status, got.json()["accepted"], got.json()["refused"]) == (202, 2, 1)
+    first, error, last = got.json()["items"]
+    assert all((first["executions"], last["executions"]))
+    [detail] = error["error"]["details"]
+    assert detail["field"].startswith(field)
+    assert detail["code"] == code
+
+
 async def test_a_batch_of_bad_events_only_is_400(api: Client) -> None:
     got = await send(api, [{}, [EVENT], 1], BATCH)
     assert got.status == 400

@@ -243,6 +243,8 @@ def test_a_cron_that_is_wrong_or_never_fires_is_refused_by_field(
         ("Europe", "Europe/"),
         ("../etc/passwd", "IANA"),
         ("/etc/localtime", ""),
+        ("localtime", "IANA"),  # another one on each machine
+        ("Factory", ""),  # "not set"
         ("\0", "IANA"),
         ("", "IANA"),
     ],

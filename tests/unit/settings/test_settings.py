@@ -20,6 +20,7 @@ IDENTITY = {
     "ServiceBus__fullyQualifiedNamespace": "ns.servicebus.windows.net",
     "Payloads__blobServiceUri": "https://acc.blob.core.windows.net",
     "COSMOS_DATABASE": "weft",
+    "WEFT_AUTH_EASY": "true",
 }
 IN_AZURE = IDENTITY | {
     "WEBSITE_INSTANCE_ID": "abc",
@@ -40,6 +41,7 @@ EMULATORS = {
     ),
     "Payloads": "UseDevelopmentStorage=true",
     "COSMOS_DATABASE": "weft",
+    "WEFT_AUTH_LOCAL": "true",
 }
 
 
@@ -73,12 +75,13 @@ def test_under_a_functions_host_the_backend_must_be_named(host: str) -> None:
 def test_local_is_refused_in_azure_but_not_under_the_core_tools() -> None:
     (fault,) = faults({"WEFT_BACKEND": "local", "WEBSITE_INSTANCE_ID": "x"})
     assert "disk of one instance" in fault
-    env = {"WEFT_BACKEND": "local", "FUNCTIONS_WORKER_RUNTIME": "python"}
+    env = {"WEFT_BACKEND": "local", "FUNCTIONS_WORKER_RUNTIME": "python", "WEFT_AUTH_LOCAL": "1"}
     assert load_settings(env).backend == "local"
 
 
 def test_local_ignores_azure_settings_whatever_they_say() -> None:
-    env = EMULATORS | IDENTITY | {"WEFT_BACKEND": "local", "ServiceBus__clientId": "?"}
+    env = EMULATORS | without(IDENTITY, "WEFT_AUTH_EASY")
+    env |= {"WEFT_BACKEND": "local", "ServiceBus__clientId": "?"}
     assert load_settings(env).azure is None
 
 
@@ -124,6 +127,7 @@ def test_everything_that_is_missing_is_one_message() -> None:
         "ServiceBus__fullyQualifiedNamespace",
         "Payloads__blobServiceUri",
         "COSMOS_DATABASE",
+        "WEFT_AUTH_ISSUERS",
         "WEFT_LEASE_MS",
         "WEFT_SILENCE_MS",
     ]

@@ -24,7 +24,7 @@ def shown(field: FieldInfo) -> str:
     default = field.default
     if isinstance(default, SecretStr):
         default = default.get_secret_value()
-    return f"`{default}`" if default not in ("", None, {}) else ""
+    return f"`{default}`" if default not in ("", None, {}, ()) else ""
 
 
 def table() -> str:

@@ -9,8 +9,10 @@ module globals, so one process can index one app, once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,8 @@ from azure_functions_runtime import handle_event
 from azure_functions_runtime.bindings.datumdef import Datum
 from azure_functions_runtime.native_invocation import invocation_request_native
 from azure_functions_runtime.utils.threadpool import start_threadpool_executor
+
+from tests.support.identities import bearer
 
 _CLASSES = (
     "BindingInfo RpcFunctionMetadata RpcRetryOptions StatusResult WorkerInitResponse "
@@ -105,7 +109,8 @@ class Worker:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any, dict[str, str]]:
         """A request as the host hands it over: status, decoded JSON body, headers."""
-        given = {"content-type": "application/json", **(headers or {})}
+        who = bearer(Path(os.environ["WEFT_DATA_DIR"]))
+        given = {"content-type": "application/json", **who, **(headers or {})}
         request = {
             "method": _text(method),
             "url": _text(url),

@@ -1,0 +1,143 @@
+// What somebody must be told. Names of metrics are those of the app's telemetry.
+param actionGroupName string
+param location string
+param tags object
+param emails string[]
+param workspaceId string
+param busId string
+
+var queries = [
+  {
+    name: 'dead-letters'
+    title: 'Tasks were dead-lettered'
+    detail: 'An execution waits for a person: weft deadletters list.'
+    severity: 2
+    query: 'AppMetrics | where Name == "weft_dead_letters_total" | summarize value = sum(Sum) | where value > 0'
+  }
+  {
+    name: 'queue-oldest'
+    title: 'The oldest message waits for more than 5 minutes'
+    detail: 'Work comes in faster than it is done, or a trigger does not listen.'
+    severity: 2
+    query: 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize value = max(Max) by tostring(Properties.queue) | where value > 300'
+  }
+  {
+    name: 'outbox-age'
+    title: 'The oldest unsent outbox is older than 3 minutes'
+    detail: 'Change feed, relay and sweeper all failed to send: no work is started.'
+    severity: 1
+    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = max(Max) | where value > 180'
+  }
+  {
+    name: 'server-errors'
+    title: 'More than 1 % of the API requests failed with 5xx'
+    detail: 'Of at least 20 requests in 5 minutes.'
+    severity: 1
+    query: 'AppRequests | where isnotempty(Url) | summarize total = sum(ItemCount), failed = sumif(ItemCount, toint(ResultCode) >= 500) | where total >= 20 and failed * 100 > total'
+  }
+  {
+    name: 'breaker-open'
+    title: 'A circuit breaker is open'
+    detail: 'A dependency fails; its tasks are postponed: weft breakers list.'
+    severity: 3
+    query: 'AppMetrics | where Name == "weft_breaker_state" | summarize value = max(Max) by tostring(Properties.dependency) | where value >= 2'
+  }
+]
+
+resource actions 'Microsoft.Insights/actionGroups@2023-01-01' = {
+  name: actionGroupName
+  location: 'global'
+  tags: tags
+  properties: {
+    groupShortName: 'weft'
+    enabled: true
+    emailReceivers: [
+      for (email, index) in emails: {
+        name: 'email-${index}'
+        emailAddress: email
+        useCommonAlertSchema: true
+      }
+    ]
+  }
+}
+
+resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
+  for rule in queries: {
+    name: 'weft-${rule.name}'
+    location: location
+    tags: tags
+    kind: 'LogAlert'
+    properties: {
+      displayName: rule.title
+      description: rule.detail
+      severity: rule.severity
+      enabled: true
+      scopes: [workspaceId]
+      evaluationFrequency: 'PT5M'
+      windowSize: 'PT5M'
+      autoMitigate: true
+      // The tables exist only after the first telemetry.
+      skipQueryValidation: true
+      criteria: {
+        allOf: [
+          {
+            query: rule.query
+            timeAggregation: 'Count'
+            operator: 'GreaterThan'
+            threshold: 0
+            failingPeriods: {
+              numberOfEvaluationPeriods: 1
+              minFailingPeriodsToAlert: 1
+            }
+          }
+        ]
+      }
+      actions: {
+        actionGroups: [actions.id]
+      }
+    }
+  }
+]
+
+// The functions empty the dead-letter queues: what stays there was not even captured.
+resource stranded 'Microsoft.Insights/metricAlerts@2018-03-01' = {
+  name: 'weft-stranded-messages'
+  location: 'global'
+  tags: tags
+  properties: {
+    description: 'Messages lie in a dead-letter queue and nobody takes them.'
+    severity: 1
+    enabled: true
+    scopes: [busId]
+    evaluationFrequency: 'PT5M'
+    windowSize: 'PT15M'
+    criteria: {
+      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
+      allOf: [
+        {
+          name: 'dead-lettered'
+          criterionType: 'StaticThresholdCriterion'
+          metricNamespace: 'Microsoft.ServiceBus/namespaces'
+          metricName: 'DeadletteredMessages'
+          operator: 'GreaterThan'
+          threshold: 0
+          timeAggregation: 'Minimum'
+          dimensions: [
+            {
+              name: 'EntityName'
+              operator: 'Include'
+              values: ['*']
+            }
+          ]
+        }
+      ]
+    }
+    actions: [
+      {
+        actionGroupId: actions.id
+      }
+    ]
+  }
+}
+
+output actionGroupId string = actions.id

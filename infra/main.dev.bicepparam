@@ -1,0 +1,12 @@
+// For trying and for tests: pay per use, no network, one zone.
+using 'main.bicep'
+
+var emails = readEnvironmentVariable('ALERT_EMAILS', '')
+
+param environmentName = readEnvironmentVariable('AZURE_ENV_NAME', 'weft-dev')
+param location = readEnvironmentVariable('AZURE_LOCATION', 'westeurope')
+param principalId = readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')
+param maximumInstanceCount = 10
+param budgetAmount = 200
+param budgetStart = readEnvironmentVariable('BUDGET_START', '')
+param alertEmails = empty(emails) ? [] : split(emails, ',')

@@ -1,0 +1,123 @@
+"""The pipelines: valid by GitHub's published schema, pinned, without stored secrets; and the files
+and Pythons that they name exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.wire.published_schemas import schema
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
+CI = ROOT / ".github" / "workflows" / "ci.yml"
+DEPLOY = ROOT / ".github" / "workflows" / "deploy-one.yml"
+
+
+def faults(text: str) -> Iterator[str]:
+    """Everything wrong with one workflow."""
+    # YAML 1.1 reads the key `on` as true.
+    flow: dict[Any, Any] = yaml.safe_load(text)
+    flow = {("on" if key is True else key): value for key, value in flow.items()}
+    validator = jsonschema.Draft7Validator(schema("github-workflow"))
+    yield from (error.message for error in validator.iter_errors(flow))
+    if flow.get("permissions") != {"contents": "read"}:
+        yield "the token may do more than read, in every job"
+    if re.search(r"\$\{\{[^}]*\bsecrets\b|^\s+secrets:", text, re.MULTILINE):
+        yield "a stored secret"
+    for name, job in flow["jobs"].items():
+        if "uses" not in job and "timeout-minutes" not in job:
+            yield f"{name}: no time limit"
+        for step in (job, *job.get("steps", [])):
+            uses = step.get("uses")
+            if uses and uses.startswith("./"):
+                if not (ROOT / uses).exists():
+                    yield f"{name}: {uses} does not exist"
+            elif uses and not PINNED.fullmatch(uses):
+                yield f"{name}: {uses} is not pinned to a commit"
+            kept = (step.get("with") or {}).get("persist-credentials") is not False
+            if uses and uses.startswith("actions/checkout@") and kept:
+                yield f"{name}: the token stays in the checkout"
+            if "${{" in step.get("run", ""):
+                yield f"{name}: an expression inside of a script can be injected into; use env"
+    for script in re.findall(r"\.github/scripts/[\w-]+", text):
+        if not os.access(ROOT / script, os.X_OK):
+            yield f"{script} cannot be run"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_sound(path: Path) -> None:
+    assert list(faults(path.read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "fault"),
+    [
+        (CI, "runs-on: ubuntu-latest", "run-on: ubuntu-latest", "not valid"),
+        (CI, "@08c6903cd8c0fde910a37f88322edcfb5dd907a8", "@v5", "not pinned"),
+        (CI, "persist-credentials: false", "persist-credentials: true", "stays in the checkout"),
+        (CI, "contents: read", "contents: write", "more than read"),
+        (CI, "timeout-minutes: 15", "", "no time limit"),
+        (CI, "run: make check", "run: echo ${{ github.head_ref }}", "injected"),
+        (DEPLOY, "vars.AZURE_CLIENT_ID", "secrets.AZURE_CLIENT_ID", "stored secret"),
+        (DEPLOY, ".github/scripts/smoke", ".github/scripts/smokes", "cannot be run"),
+    ],
+)
+def test_an_unsound_workflow_is_noticed(path: Path, old: str, new: str, fault: str) -> None:
+    text = path.read_text("utf-8")
+    assert old in text
+    assert [one for one in faults(text.replace(old, new)) if fault in one]
+
+
+def test_ci_tests_the_pythons_that_are_promised() -> None:
+    jobs = yaml.safe_load(CI.read_text("utf-8"))["jobs"]
+    local = (ROOT / ".ci" / "run").read_text("utf-8")
+    promised = {
+        re.search(rf"^{name}=(.*)$", local, re.MULTILINE)[1]  # type: ignore[index]
+        for name in ("LOWEST", "DEPLOYED")
+    }
+    assert set(jobs["test"]["strategy"]["matrix"]["python"]) == promised
+
+
+def test_deployment_goes_through_dev_and_an_approval() -> None:
+    jobs = yaml.safe_load((DEPLOY.parent / "deploy.yml").read_text("utf-8"))["jobs"]
+    assert jobs["prod"]["needs"] == "dev"
+    assert [jobs[name]["with"]["size"] for name in ("dev", "prod")] == ["dev", "prod"]
+    one = yaml.safe_load(DEPLOY.read_text("utf-8"))["jobs"]["deploy"]
+    assert one["environment"] == "${{ inputs.size }}"  # whose reviewers approve
+    names = [step.get("name") for step in one["steps"]]
+    order = ["Infrastructure", "Deploy", "Smoke test", "Back to the package before"]
+    assert [name for name in names if name in order] == order
+    for size in ("dev", "prod"):
+        assert (ROOT / "infra" / f"main.{size}.bicepparam").exists()
+
+
+def test_the_guide_names_every_variable_of_the_pipelines() -> None:
+    used = {
+        name for path in WORKFLOWS for name in re.findall(r"vars\.(\w+)", path.read_text("utf-8"))
+    }
+    guide = (ROOT / "docs" / "azure.md").read_text("utf-8")
+    assert used
+    assert [name for name in sorted(used) if f"`{name}`" not in guide] == []
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
+def test_actionlint_has_nothing_to_say() -> None:
+    done = subprocess.run(
+        ["actionlint", *map(str, WORKFLOWS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
