@@ -116,7 +116,7 @@ async def send(
         action="signal",
         execution=execution,
         by=sent_by,
-        details={"signal": name, "after": digest},
+        details={"signal": name},
         id=f"signal:{execution}:{key}",
     )
     return _result(doc, created=True)

@@ -49,6 +49,7 @@ HTTP_FUNCTIONS = {
     "pause_execution": "POST v1/executions/{id}/pause",
     "resume_execution": "POST v1/executions/{id}/resume",
     "cancel_execution": "POST v1/executions/{id}/cancel",
+    "erase_execution": "POST v1/executions/{id}/erase",
     "terminate_execution": "POST v1/executions/{id}/terminate",
     "replay_execution": "POST v1/executions/{id}/replay",
     "retry_execution": "POST v1/executions/{id}/retry",

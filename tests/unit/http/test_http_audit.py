@@ -186,3 +186,21 @@ async def test_a_broken_chain_is_named_and_checked_in_parts(world: World, api: C
     check = (await api("GET", "/v1/audit/verify")).json()
     assert (check["ok"], check["checked"]) == (False, 1)
     assert (check["finding"]["n"], check["finding"]["fault"]) == (2, "MISSING")
+
+
+async def test_erasing_is_for_ended_executions_and_is_audited(world: World, api: Client) -> None:
+    await publish(api, BROKEN)
+    await publish(api, WAITING)
+    waiting = await start(api, world, "flow")
+    refused = await api("POST", f"/v1/executions/{waiting}/erase", json={})
+    assert (refused.status, refused.error["code"]) == (409, "CANNOT_ERASE")
+    id = await start(api, world, "broken")
+    path = f"/v1/executions/{id}"
+    got = await api("POST", f"{path}/erase", json={"reason": "ticket 4711"})
+    assert (got.status, got.json()["error"]["message"]) == (200, "(erased)")
+    assert got.json()["erasedAt"] is not None
+    assert (await api("POST", f"{path}/erase", json={})).json() == got.json()
+    replayed = await api("POST", f"{path}/replay", json={})
+    assert (replayed.status, replayed.error["code"]) == (409, "ERASED")
+    (record,) = await records(api, "?action=erase")
+    assert (record["resource"], record["reason"]) == (f"execution:{id}", "ticket 4711")
