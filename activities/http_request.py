@@ -82,8 +82,8 @@ class Prepared:
 
     @property
     def label(self) -> str:
-        """Method and host, for messages; paths and queries may hold secrets."""
-        return f"{self.method} {self.url.host}"
+        """Method, host and port, for messages; paths, queries and users may hold secrets."""
+        return f"{self.method} {self.url.netloc.decode()}"
 
 
 def prepare(request: HttpRequest, ctx: Context) -> Prepared:

@@ -76,6 +76,12 @@ param alwaysReadyOrchestration int = 0
 @allowed(['Recreate', 'RollingUpdate'])
 param siteUpdateStrategy string = 'Recreate'
 
+@description('What the tokens of callers are for. Tokens of version 2.0 name the client id of the app registration (a GUID) as their audience, not its URI.')
+param authAudience string = 'api://weft'
+
+@description('Whose tokens are accepted, as JSON (WEFT_AUTH_ISSUERS). Empty: those of this directory for authAudience; all callers are of the tenant `default`, their app roles say what they may.')
+param authIssuers string = ''
+
 @description('WEFT_PUBLISH_TARGETS; the app\'s identity needs the sender role there. Empty: none.')
 param publishTargets string = ''
 
@@ -102,6 +108,13 @@ param logRetentionDays int = 30
 
 var abbreviations = loadJsonContent('abbreviations.json')
 var token = toLower(uniqueString(subscription().id, environmentName, location))
+var ownIssuer = string([
+  {
+    issuer: '${environment().authentication.loginEndpoint}${tenant().tenantId}/v2.0'
+    audience: authAudience
+    tenant: 'default'
+  }
+])
 var tags = { 'azd-env-name': environmentName, workload: 'weft' }
 var storageSku = zoneRedundant ? 'Standard_ZRS' : 'Standard_LRS'
 // Standard namespaces have no private endpoints; the app then reaches the bus over its public address.
@@ -330,6 +343,7 @@ module api 'app/api.bicep' = {
     busHost: bus.outputs.host
     vaultUri: vault.outputs.uri
     insightsConnection: monitoring.outputs.insightsConnection
+    authIssuers: empty(authIssuers) ? ownIssuer : authIssuers
     publishTargets: publishTargets
     egressAllow: egressAllow
     extraSettings: extraSettings

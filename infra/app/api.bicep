@@ -29,6 +29,7 @@ param databaseName string
 param busHost string
 param vaultUri string
 param insightsConnection string
+param authIssuers string
 param publishTargets string
 param egressAllow string
 param extraSettings object
@@ -55,6 +56,7 @@ var settings = union(
     Payloads__blobServiceUri: payloadsBlobUri
     PAYLOADS_CONTAINER: payloadsContainer
     KeyVault__vaultUri: vaultUri
+    WEFT_AUTH_ISSUERS: authIssuers
   },
   empty(publishTargets) ? {} : { WEFT_PUBLISH_TARGETS: publishTargets },
   empty(egressAllow) ? {} : { WEFT_EGRESS_ALLOW: egressAllow },

@@ -80,8 +80,9 @@ def compile_workflow(validated: Validated) -> Workflow:
         notify=tuple(
             NotifySpec(
                 on=frozenset(ExecutionStatus(status.upper()) for status in one.on),
-                url=one.webhook.url,
-                secret=one.webhook.secret,
+                url="" if one.webhook is None else one.webhook.url,
+                target=one.to or "",
+                secret=None if one.webhook is None else one.webhook.secret,
                 include_output=one.include_output,
                 retry=compiler.default_retry,
             )

@@ -46,6 +46,8 @@ class Notification(Model):
         Field(min_length=1),
         AfterValidator(_distinct),
     ]
-    webhook: Webhook
+    webhook: Webhook | None = None
+    to: Annotated[str, Field(min_length=1)] | None = None
+    """Name of a target of events that gets a CloudEvent instead: one of the two is given."""
     include_output: bool = False
     """Whether the execution's output is sent, too; else no payload is."""

@@ -8,7 +8,7 @@ of errors, names, ids, tags and who acted stay.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 ERASED_JSON: Final = '{"$erased":true}'
 """Stands in the place of a payload."""
@@ -21,9 +21,10 @@ _HASHES: Final = ("requestHash", "wish")
 def scrub(value: Any) -> Any:
     """`value` without users' data; equal to it if there was none."""
     if isinstance(value, list):
-        return [scrub(one) for one in value]
+        return [scrub(one) for one in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
+    value = cast("dict[str, Any]", value)
     if _is_payload(value):
         return {"json": ERASED_JSON, "bytes": len(ERASED_JSON)}
     result = {name: scrub(one) for name, one in value.items()}

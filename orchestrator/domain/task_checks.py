@@ -58,6 +58,19 @@ class TaskCheck:
             message = f"never runs: {run_when} asks for the outcome of needs, and there are none"
             yield ErrorDetail(f"{path}.runWhen", message, "UNREACHABLE", "add needs")
 
+    def notify(self, value: Json) -> Iterator[ErrorDetail]:
+        """Findings of the definition's `notify`."""
+        for index, one in enumerate(value if isinstance(value, list) else []):
+            if not isinstance(one, dict):
+                continue
+            path = f"$.notify[{index}]"
+            given = [field for field in ("webhook", "to") if one.get(field) is not None]
+            if len(given) != 1:
+                what = "both are" if given else "neither is"
+                message = f"needs exactly one of `webhook` and `to`; {what} given"
+                yield ErrorDetail(path, message, "BAD_NOTIFY")
+            yield from self._target(one.get("to"), f"{path}.to")
+
     def _work(
         self, task: Mapping[str, Json], path: str, inherited: Mapping[str, Json]
     ) -> Iterator[ErrorDetail]:

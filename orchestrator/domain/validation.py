@@ -137,6 +137,7 @@ def _check_whole(
     defaults = raw.get("defaults")
     if isinstance(defaults, dict) and isinstance(retry := defaults.get("retry"), dict):
         yield from check_retry(retry, {}, "$.defaults.retry")
+    yield from task_check.notify(raw.get("notify"))
     positions = {key: position for position, key in enumerate(tasks.by_key)}
     needs: list[list[int]] = []
     for key, task in tasks.by_key.items():

@@ -132,10 +132,11 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySpec:
-    """A webhook that is told of an end."""
+    """Who is told of an end: a webhook, or a target of events."""
 
     on: frozenset[ExecutionStatus]
-    url: str
+    url: str = ""  # of the webhook…
+    target: str = ""  # …or name of where the event goes (one of the two is set)
     secret: str | None = None  # name of the secret that signs
     include_output: bool = False
     retry: RetryPolicy

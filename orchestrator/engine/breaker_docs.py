@@ -20,7 +20,8 @@ from orchestrator.engine import documents
 
 TTL_SECONDS: Final = 7 * 24 * 3600
 MAX_LISTED: Final = 500
-"""Of one tenant; the oldest name goes. Urls with hosts from data could make any number."""
+"""Of one tenant; the oldest name that is closed goes. Urls with hosts from data could make any
+number."""
 
 
 def breaker_id(tenant: str, dependency: str) -> str:

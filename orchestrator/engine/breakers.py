@@ -178,8 +178,9 @@ class Breakers:
                 return before, False
             body = breaker_docs.to_doc(after)
             try:
+                if etag is None or before.status is BreakerStatus.CLOSED:
+                    await self._list(tenant, dependency)  # it may have made room for others
                 if etag is None:
-                    await self._list(tenant, dependency)
                     await store.create(CONTROL, (body["id"],), body)
                 else:
                     await store.replace(CONTROL, (body["id"],), body, if_match=etag)
@@ -265,12 +266,14 @@ class Breakers:
         return list(doc.body["names"]), doc.etag
 
     async def _list(self, tenant: str, dependency: str) -> None:
-        """Put the name at the head of the tenant's list."""
+        """Put the name at the head of the tenant's list, unless it is there."""
         store = self._engine.store
         for _ in range(TRIES):
             names, etag = await self._read_names(tenant)
             if dependency in names:
                 break
+            if len(names) >= breaker_docs.MAX_LISTED:
+                names.remove(await self._least(tenant, names))
             body = breaker_docs.list_doc(tenant, [dependency, *names])
             try:
                 if etag is None:
@@ -283,6 +286,14 @@ class Breakers:
         else:
             raise Unavailable("the list of breakers changes too fast")
         self._names(tenant).read_at = None  # our own change must be known here at once
+
+    async def _least(self, tenant: str, names: list[str]) -> str:
+        """The name that can go: the oldest whose breaker is closed, or else the oldest. An open one
+        that is not listed would be found by nobody."""
+        for name in names[: -1 - TRIES : -1]:
+            if (await self._read(tenant, name))[0].status is BreakerStatus.CLOSED:
+                return name
+        return names[-1]
 
     def _adopt(self, known: Known, breaker: Breaker) -> None:
         """This is how it is now."""

@@ -7,10 +7,12 @@ breaker is open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.workflow import TaskSpec, TaskType
+from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers import Breakers
 from orchestrator.engine.core import Engine
@@ -26,19 +28,32 @@ async def is_postponed(engine: Engine, doc: dict[str, Any]) -> bool:
 
 
 async def without_postponed(
-    engine: Engine, aggregate: Aggregate, lost: list[tuple[int, int | None]]
+    engine: Engine,
+    aggregate: Aggregate,
+    lost: list[tuple[int, int | None]],
+    docs: Mapping[str, dict[str, Any]],
 ) -> list[tuple[int, int | None]]:
-    """Those of the (task, item) that nobody works on and that no breaker holds up."""
-    held: dict[int, bool] = {}
+    """Those of the (task, item) that nobody works on and that no breaker holds up. `docs`: task
+    documents by id; they know the dependency where an expression or an operator's input made it."""
+    held: dict[tuple[int, str], bool] = {}
+    left: list[tuple[int, int | None]] = []
     for task, item in lost:
-        if task not in held:
-            spec = aggregate.workflow.tasks[task]
-            held[task] = await _held(engine, aggregate, spec if item is None else spec.do or spec)
-    return [one for one in lost if not held[one[0]]]
+        spec = aggregate.workflow.tasks[task]
+        doc = docs.get(documents.task_id(spec.id, item))
+        key = (task, "" if doc is None else doc.get("dependency", ""))
+        if key not in held:
+            held[key] = await _held(
+                engine, aggregate.partition[0], spec if item is None else spec.do or spec, key[1]
+            )
+        if not held[key]:
+            left.append((task, item))
+    return left
 
 
-async def _held(engine: Engine, aggregate: Aggregate, spec: TaskSpec) -> bool:
-    breakers, tenant = engine.part(Breakers), aggregate.partition[0]
+async def _held(engine: Engine, tenant: str, spec: TaskSpec, known: str) -> bool:
+    breakers = engine.part(Breakers)
+    if known:
+        return await breakers.postponed(tenant, known)
     if spec.type is TaskType.ACTIVITY:
         dependency = engine.activities.dependency(spec.activity)
         return dependency is not None and await breakers.postponed(tenant, dependency)

@@ -36,7 +36,7 @@ from orchestrator.domain.status import (
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import documents
+from orchestrator.engine import documents, resting
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
@@ -164,6 +164,8 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         if refusal.over and existing is not None and _left_open(existing.body, now):
             closed = cancelled(existing.body, now)
             return Ended(aggregate, closed, existing.etag, report=False)
+        if refusal.reason == "paused" and existing is not None:
+            await resting.lay_down(engine, existing)
         return refusal
     if doc is not None and doc["status"] in FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back

@@ -18,7 +18,8 @@ nothing happened by then", on a task "its lease or retry is overdue by then", on
 have been sent by then". Absent: nothing can be lost any more.
 
 Task documents of work that never reached a worker (a failing `when`) are written by the
-orchestrator, before the commit that makes them count; those of tasks past their deadline with it.
+orchestrator, before the commit that makes them count; those of tasks past their deadline, and of
+map items that take a signal, with it.
 """
 
 from __future__ import annotations

@@ -128,8 +128,7 @@ async def fire(
         return Fired(execution, created=False)
     if failed is not None:
         raise failed
-    if event.hops >= MAX_EVENT_HOPS:
-        raise _loop(event)
+    check_hops(event)
     input, tags = trigger.mapped(event)
     try:
         result = await submit.start(
@@ -191,12 +190,15 @@ def _origin(trigger: Trigger, event: CloudEvent) -> dict[str, Any]:
     }
 
 
-def _loop(event: CloudEvent) -> TriggerFailed:
+def check_hops(event: CloudEvent) -> None:
+    """Raises `TriggerFailed` if too many executions lie behind the event: it may go in a circle."""
+    if event.hops < MAX_EVENT_HOPS:
+        return
     text = (
         f"{event.hops} executions in a row were each started by an event of the one before, at "
         f"most {MAX_EVENT_HOPS} may be: does a workflow publish what starts it again?"
     )
-    return TriggerFailed("tooManyHops", Failure(type=EVENT_LOOP, message=text, retryable=False))
+    raise TriggerFailed("tooManyHops", Failure(type=EVENT_LOOP, message=text, retryable=False))
 
 
 def _refused(error: WeftError) -> TriggerFailed:

@@ -104,7 +104,7 @@ async def inputs_of(
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
     if lost and not resuming:
-        lost = await without_postponed(engine, aggregate, lost)
+        lost = await without_postponed(engine, aggregate, lost, found)
     if lost:
         inputs.append(
             Lost(

@@ -20,7 +20,7 @@ from orchestrator.domain.inputs import Input
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.domain.workflow import OnFailure
+from orchestrator.domain.workflow import OnFailure, TaskType
 from orchestrator.engine import (
     audit,
     compensation,
@@ -42,9 +42,9 @@ from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import MAX_BESIDE, Outdated, commit
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.core import Engine
-from orchestrator.engine.letters import LetterStatus
+from orchestrator.engine.letters import LetterStatus, spec_of
 from orchestrator.engine.letters_wish import Action, Wish
-from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.orchestrate import advance, decide_with_facts
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views_letters import DeadLetterView
 from orchestrator.ports import (
@@ -117,6 +117,10 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
         done = notifications
     else:
         aggregate = await inspect.aggregate(engine, *partition)
+        if unheard := _unheard_items(aggregate, found):
+            # Only once it has heard of them is it known whether it waits for a decision.
+            await advance(engine, partition, unheard)
+            aggregate = await inspect.aggregate(engine, *partition)
         if _changes_nothing(aggregate, found, wish):
             await _write(
                 engine, partition, [letters_wish.marked(letter, wish, now) for letter in found]
@@ -153,8 +157,9 @@ def _changes_nothing(aggregate: Aggregate, found: Sequence[Document], wish: Wish
     if wish.action not in (Action.FAIL, Action.DISCARD):
         return False
     state, workflow = aggregate.state, aggregate.workflow
-    alive = state.status in (ExecutionStatus.RUNNING, ExecutionStatus.PAUSED)
-    if workflow.on_failure is not OnFailure.HOLD or not alive:
+    # A replica that lags may show it before its start.
+    alive = (ExecutionStatus.PENDING, ExecutionStatus.RUNNING, ExecutionStatus.PAUSED)
+    if workflow.on_failure is not OnFailure.HOLD or state.status not in alive:
         return True
     held = any(_holds(aggregate, workflow.index[letter.body["task"]]) for letter in found)
     if held and wish.action is Action.DISCARD:
@@ -211,7 +216,16 @@ async def _change(
         paused = aggregate.state.status is ExecutionStatus.PAUSED
         grace = 0 if paused else engine.tunables.retry_grace_ms
         beside += [
-            letters_wish.again(docs[ids[one.id]], one.body, wish, value, now, grace) for one in done
+            letters_wish.again(
+                docs[ids[one.id]],
+                one.body,
+                wish,
+                value,
+                now,
+                grace,
+                http=spec_of(aggregate, one.body).type is TaskType.HTTP,
+            )
+            for one in done
         ]
         # A map's own document says nothing but that its items failed; unless they do so again now.
         tasks = aggregate.workflow.tasks
@@ -220,6 +234,22 @@ async def _change(
     _, sends = await commit(engine, aggregate, decision, now=now, beside=beside)
     await relay.send_now(engine, sends)
     return done
+
+
+def _unheard_items(aggregate: Aggregate, found: Sequence[Document]) -> list[Message]:
+    """Items of maps that have failed for good, where an execution would hold for their map."""
+    if aggregate.workflow.on_failure is not OnFailure.HOLD:
+        return []
+    state, index = aggregate.state, aggregate.workflow.index
+    unheard: list[Message] = []
+    for one in found:
+        task, item = one.body["task"], one.body.get("item")
+        progress = state.maps.get(index[task])
+        if progress is None or item is None or state.tasks[index[task]] != Code.WAITING:
+            continue
+        if progress.items[item] == Code.QUEUED:
+            unheard.append(Message(MessageType.TASK_FINISHED, *aggregate.partition, task, item))
+    return unheard
 
 
 def _unheard(aggregate: Aggregate, found: Sequence[Document]) -> list[Message]:

@@ -28,7 +28,7 @@ from orchestrator.engine import (
 from orchestrator.engine.commit import Outdated, commit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import LetterStatus
-from orchestrator.engine.letters_list import LetterFilter
+from orchestrator.engine.letters_list import After, LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.orchestrate import decide_with_facts
 from orchestrator.engine.views import ExecutionView
@@ -50,13 +50,28 @@ async def bulk(
     limit: int = MAX_BULK,
     but: str = "",
 ) -> BulkResult:
+    """`part` from the newest letter on, without where it ended."""
+    return (await part(engine, tenant, filter, wish, limit=limit, but=but))[0]
+
+
+async def part(
+    engine: Engine,
+    tenant: str,
+    filter: LetterFilter,
+    wish: Wish,
+    *,
+    limit: int = MAX_BULK,
+    but: str = "",
+    after: After = None,
+) -> tuple[BulkResult, After]:
     """Do it to at most `limit` OPEN letters that `filter` finds, newest first, but those of the
-    kind `but`. What is refused stays as it is and is listed with the reason. Raises `InvalidError`
-    (reason)."""
+    kind `but`. What is refused stays as it is and is listed with the reason; so the next part
+    begins behind it, at the second value (None: there is no more). Raises `InvalidError` (reason).
+    """
     letters_act.check_reason(wish.reason)
     until = engine.clock.now() + BUDGET_MS
     wanted = replace(filter, status=LetterStatus.OPEN)
-    done, seen, after = 0, 0, None
+    done, seen = 0, 0
     refused: list[BulkRefusal] = []
     more = True
     while more and seen < limit and engine.clock.now() < until:
@@ -75,7 +90,7 @@ async def bulk(
                 count, faults = await _some(engine, tenant, some, wish)
                 done += count
                 refused += faults
-    return BulkResult(action=wish.action.value, done=done, refused=refused, more=more)
+    return BulkResult(action=wish.action.value, done=done, refused=refused, more=more), after
 
 
 async def _some(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import dependencies, jsonvalues
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.events import FailureAccepted, TaskOverridden, TasksReopened, TasksReset
 from orchestrator.domain.failure import Failure
@@ -132,8 +132,11 @@ def again(
     value: dict[str, Any] | None,
     now: int,
     grace: int,
+    *,
+    http: bool = False,
 ) -> Operation:
-    """The task document after the action."""
+    """The task document after the action. `http`: the task is one, so an edited input may call
+    another host."""
     if wish.action is Action.RETRY and not letter["attempt"]:
         return Delete(doc.id, doc.etag)  # it says nothing but the failure
     dropped = ("failure", "output", "endedAt", "lease", "sweepAt", "dueAt", "recorded")
@@ -149,7 +152,13 @@ def again(
     }
     if value is not None:
         body["inputOverride"] = value
+        if dependency := _called(wish.value) if http else "":
+            body["dependency"] = dependency  # for the sweeper, as a claim would say
     return Replace(body, doc.etag)
+
+
+def _called(request: Json) -> str:
+    return dependencies.host_of(request.get("url")) if isinstance(request, dict) else ""
 
 
 def marked(letter: Document, wish: Wish, now: int) -> Replace:

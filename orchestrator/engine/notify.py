@@ -1,69 +1,52 @@
-"""Tell a webhook that an execution has ended: claim, send, record, as a task's attempt does.
+"""Tell that an execution has ended: claim, send, record, as a task's attempt does.
 
-At least once: who dies between sending and recording sends again, under the same event id. The
-request goes through the http activity, so that its client and its egress rules are the only ones.
-What cannot be delivered becomes a dead letter of kind `notification`.
+At least once: who dies between sending and recording sends again, under the same event id. What
+cannot be delivered (`notify_send`) becomes a dead letter of kind `notification`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import hmac
 import logging
 from typing import Any
 
-from orchestrator.domain import jsonvalues
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message, MessageType
-from orchestrator.domain.payload import Payload
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS, TASKS_STANDARD_QUEUE
 from orchestrator.domain.workflow import NotifySpec
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import (
-    claimcheck,
     claims,
     deadletters,
     documents,
     handback,
     letters,
+    notify_send,
     outbox,
     relay,
 )
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import (
-    ActivityCall,
-    ActivityFailed,
     Conflict,
     Create,
     Document,
     NotFound,
-    PayloadNotFound,
     PreconditionFailed,
     Replace,
-    SecretNotFound,
-    StoreError,
     Throttled,
     Unavailable,
 )
 
 log = logging.getLogger(__name__)
 
-SEND_MS = 15_000
-"""One attempt may take this long. The lease is longer, so nothing has to renew it."""
 LEASE_MS = 30_000
-CONFLICT = 409
-"""Another request of ours may be in the receiver's works: tried again, unlike other 4xx."""
-REDIRECTS = range(300, 400)
-"""Not followed: a POST would become a GET or lose its signature, and some page answer 200."""
+"""Longer than an attempt may take (`notify_send.SEND_MS`), so nothing has to renew it."""
 
 
 async def handle(engine: Engine, message: Message, incoming: Incoming) -> None:
@@ -108,7 +91,7 @@ async def _deliver(engine: Engine, message: Message, incoming: Incoming) -> None
     if claim is None:
         return
     doc, etag = claim
-    failure = await _send(engine, aggregate, spec, doc)
+    failure = await notify_send.send(engine, aggregate, spec, doc)
     await _record(engine, aggregate, spec, doc, etag, failure)
 
 
@@ -162,69 +145,6 @@ async def _claim(
             return None
         etag = mine.etag
     return doc, etag
-
-
-async def _send(
-    engine: Engine, aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any]
-) -> Failure | None:
-    """One request; how it failed, or None. Never raises but what ends the process."""
-    try:
-        async with asyncio.timeout(SEND_MS / 1000):
-            call = await _call(engine, aggregate, spec, doc)
-            answer: Any = await engine.activities.run(call)
-    except TimeoutError:
-        return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
-    except ActivityFailed as error:
-        return error.failure
-    except SecretNotFound as error:
-        return Failure(type="SECRET_NOT_FOUND", message=str(error), retryable=False)
-    except (StoreError, PayloadNotFound, OSError) as error:
-        return Failure(type=type(error).__name__, message="the platform could not send it")
-    status = answer.get("status") if isinstance(answer, dict) else None
-    if status == CONFLICT:
-        return Failure(type="HttpClientError", message="the receiver answered 409 Conflict")
-    if status in REDIRECTS:
-        text = f"the receiver answered {status}; a webhook is not redirected, name its last address"
-        return Failure(type="HttpRedirectRefused", message=text, retryable=False)
-    return None
-
-
-async def _call(
-    engine: Engine, aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any]
-) -> ActivityCall:
-    body = {**doc["about"]}
-    if spec.include_output:
-        kept = doc.get("output")
-        body["output"] = await claimcheck.load(engine, Payload.from_doc(kept)) if kept else None
-    at = str(engine.clock.now() // 1000)
-    headers = {"Weft-Event-Id": body["id"], "Weft-Timestamp": at}
-    if spec.secret is not None:
-        secret = await engine.secrets.get(aggregate.partition[0], spec.secret)
-        headers["Weft-Signature"] = "v1=" + signature(secret, at, jsonvalues.dumps(body))
-    return ActivityCall(
-        activity=HTTP_ACTIVITY,
-        input={
-            "method": "POST",
-            "url": spec.url,
-            "headers": headers,
-            "body": body,
-            "successCodes": ["200-399", CONFLICT],  # judged by `_send`
-        },
-        tenant=aggregate.partition[0],
-        execution=aggregate.execution,
-        task=f"notify.{doc['key']}",
-        item=None,
-        attempt=doc["attempt"],
-        idempotency_key=body["id"],
-        timeout_ms=SEND_MS,
-        traceparent=aggregate.traceparent,
-        last_heartbeat_at=engine.clock.now(),
-    )
-
-
-def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """Hex of HMAC-SHA-256 over `{timestamp}.{body}`; the body is the bytes that are sent."""
-    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 async def _record(

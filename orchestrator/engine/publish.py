@@ -1,4 +1,5 @@
-"""Run a `publish` task: make the event, hand it to its target.
+"""Run a `publish` task: make the event, hand it to its target. Notifications of an execution's
+end to a target take the same way (`deliver`).
 
 The task is its own outbox entry: it is stored as dispatched before the event is sent, and its
 result only afterwards. A worker that dies in between leaves a task that is run again and sends the
@@ -56,24 +57,47 @@ async def run(
 ) -> Json:
     """One attempt: publish `call.input`, the evaluated event, to `target`; the output is
     `{"id", "source", "type", "to"}`. `hops`: see `CloudEvent.hops`. Raises `ActivityFailed`."""
+    event = await deliver(
+        engine,
+        target,
+        call.input,
+        tenant=call.tenant,
+        id=call.idempotency_key,
+        source=f"/weft/{call.tenant}/{workflow}",
+        time=engine.clock.now(),
+        traceparent=call.traceparent,
+        hops=hops,
+    )
+    return {"id": event["id"], "source": event["source"], "type": event["type"], "to": target}
+
+
+async def deliver(
+    engine: Engine,
+    target: str,
+    value: Json,
+    *,
+    tenant: str,
+    id: str,
+    source: str,
+    time: int,
+    traceparent: str,
+    hops: int,
+) -> dict[str, Any]:
+    """Make the CloudEvent of `value` (see `published.cloud_event`, also for the other parts) and
+    hand it to `target`, durably; the event. Raises `ActivityFailed`."""
     known = targets(engine)
     if target not in known:
         hint = Nearest().hint(target, known)
         raise _failed("UNKNOWN_TARGET", f"no target {target!r} is configured; {hint}".rstrip("; "))
     try:
         event = cloud_event(
-            call.input,
-            id=call.idempotency_key,
-            source=f"/weft/{call.tenant}/{workflow}",
-            time=engine.clock.now(),
-            traceparent=call.traceparent,
-            hops=hops,
+            value, id=id, source=source, time=time, traceparent=traceparent, hops=hops
         )
     except BadEvent as bad:
         raise ActivityFailed(bad.failure) from None
     try:
         if target == OWN_TARGET or engine.sink is None:
-            await _to_own_queue(engine, call, target, event)
+            await _to_own_queue(engine, tenant, target, event)
         else:
             await engine.sink.publish(target, jsonvalues.dumps(event), event["id"])
     except EventRefused as error:
@@ -89,19 +113,17 @@ async def run(
         message = f"target {target} could not be reached: {type(error).__name__}"
         raise ActivityFailed(Failure(type=PUBLISH_FAILED, message=message)) from error
     engine.metrics.count("weft_events_published_total", target)
-    return {"id": event["id"], "source": event["source"], "type": event["type"], "to": target}
+    return event
 
 
-async def _to_own_queue(
-    engine: Engine, call: ActivityCall, target: str, event: dict[str, Any]
-) -> None:
+async def _to_own_queue(engine: Engine, tenant: str, target: str, event: dict[str, Any]) -> None:
     if target != OWN_TARGET:
         event = {**event, TARGET_ATTRIBUTE: target}
     message = OutMessage(
         queue=EVENTS_QUEUE,
         body=jsonvalues.dumps(event),
         message_id=message_id(event["id"]),
-        properties={"tenant": call.tenant, "type": "event"},
+        properties={"tenant": tenant, "type": "event"},
         content_type=CONTENT_TYPE,
     )
     await engine.transport.send([message])

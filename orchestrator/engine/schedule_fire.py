@@ -11,9 +11,16 @@ from typing import Any, Final
 
 from orchestrator.domain.cel_scan import ExpressionError
 from orchestrator.domain.codec import iso
-from orchestrator.domain.errors import ThrottledError, UnavailableError, WeftError
+from orchestrator.domain.errors import NotFoundError, ThrottledError, UnavailableError, WeftError
 from orchestrator.domain.failure import scrub
-from orchestrator.domain.schedule import MAX_CATCH_UP, Schedule, backlog, render_input, tick_id
+from orchestrator.domain.schedule import (
+    MAX_CATCH_UP,
+    Schedule,
+    backlog,
+    due_at,
+    render_input,
+    tick_id,
+)
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import control, schedule_docs, submit
@@ -26,6 +33,10 @@ STARTS_PER_PASS: Final = 100
 """Of one schedule: the rest follows in the next round, so that one's backlog is not everybody's."""
 RECHECK_MS: Final = 5_000
 """How often a tick that waits for an execution to end is looked at again."""
+
+LAG_MS: Final = 30_000
+"""An unknown workflow is tried again for so long: a schedule is stored only if its workflow is
+there, but a replica may lag behind the one that published it."""
 
 
 async def fire(engine: Engine, found: Document, token: int) -> int:
@@ -41,7 +52,8 @@ async def fire(engine: Engine, found: Document, token: int) -> int:
     schedule = schedule_docs.compiled(engine, found.body)
     now = engine.clock.now()
     body = dict(found.body)
-    if accept(engine, body, schedule, now):
+    begun = await _begun(engine, body, schedule, now)
+    if accept(engine, body, schedule, now) or begun:
         schedule_docs.set_due(body, schedule, recheck=now)
         found = await schedule_docs.write_fenced(engine, found, body, token)
         if not body["waiting"]:
@@ -54,8 +66,30 @@ async def fire(engine: Engine, found: Document, token: int) -> int:
     return run.started
 
 
+async def _begun(engine: Engine, body: dict[str, Any], schedule: Schedule, now: int) -> bool:
+    """Let the oldest due tick wait if it is late, but was started in time by a leader that died
+    before it could write so: it is not missed, and the overlap rule must know of it."""
+    first = next(schedule.after(body["cursor"]), None)
+    if first is None or now - due_at(schedule, body["tenantId"], first) <= schedule.grace:
+        return False
+    id = tick_id(body["tenantId"], schedule.name, first)
+    if not await _documents(engine, body["tenantId"], id):
+        return False
+    body["waiting"] = [*body["waiting"], first]
+    body["cursor"] = first
+    return True
+
+
+async def _documents(engine: Engine, tenant: str, execution: str) -> dict[str, Document]:
+    """The execution's own document, by its id; empty if there is none."""
+    return await patiently(
+        engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
+    )
+
+
 def accept(engine: Engine, body: dict[str, Any], schedule: Schedule, now: int) -> bool:
-    """Move what is due at `now` into `waiting`, as the misfire policy says; whether it had to."""
+    """Move what is due at `now` into `waiting`, as the misfire policy says; whether that is to be
+    written before anything is started. A single tick in time is not: see `_begun`."""
     due = backlog(schedule, body["tenantId"], body["cursor"], now, STARTS_PER_PASS)
     waiting = [*body["waiting"], *due.ticks]
     if due.missed:
@@ -67,7 +101,7 @@ def accept(engine: Engine, body: dict[str, Any], schedule: Schedule, now: int) -
         engine.metrics.count("weft_schedule_ticks_total", "skipped", len(over))
     body["waiting"] = waiting[:MAX_CATCH_UP]
     body["cursor"] = due.until
-    return due.late
+    return due.late or len(due.ticks) > 1
 
 
 class _Run:
@@ -91,7 +125,7 @@ class _Run:
                 return None
             running: list[str] = self.body["active"]
             if overlap == "cancelPrevious":
-                await self._make_room(running)
+                await self._make_room()
             elif overlap == "queue" and running:
                 return self.now + RECHECK_MS
             elif overlap == "skip" and running:
@@ -105,13 +139,21 @@ class _Run:
             self.body["waiting"] = self.body["waiting"][1:]
         return self.now
 
-    async def _make_room(self, running: list[str]) -> None:
-        """Only the last of several ticks has a chance to live."""
+    async def _make_room(self) -> None:
+        """Only the last of several ticks has a chance to live. One before it may have been started
+        by a leader that died before it could write so: it is cancelled like the others."""
         *early, last = self.body["waiting"]
-        if early:
-            self._skip(early, "SUPERSEDED")
-            self.body["waiting"] = [last]
-        for execution in running:
+        dropped: list[int] = []
+        for tick in early:
+            id = tick_id(self.tenant, self.schedule.name, tick)
+            if await _documents(self.engine, self.tenant, id):
+                self._runs(tick, id)
+            else:
+                dropped.append(tick)
+        if dropped:
+            self._skip(dropped, "SUPERSEDED")
+        self.body["waiting"] = [last]
+        for execution in self.body["active"]:
             try:
                 await control.act(
                     self.engine,
@@ -143,21 +185,11 @@ class _Run:
         """Those of `active` that have not ended."""
         alive: list[str] = []
         for execution in self.body["active"]:
-            found = await self._documents(execution)
+            found = await _documents(self.engine, self.tenant, execution)
             doc = found.get(execution)
             if doc and ExecutionStatus(doc.body["status"]) not in TERMINAL_EXECUTION:
                 alive.append(execution)
         return alive
-
-    async def _documents(self, execution: str) -> dict[str, Document]:
-        """The execution's own document, by its id; empty if there is none."""
-        return await patiently(
-            self.engine,
-            self.engine.store.read_many,
-            EXECUTIONS,
-            (self.tenant, execution),
-            [execution],
-        )
 
     async def _start(self, tick: int) -> None:
         """Start a tick's execution, or note why it cannot be. Raises `ThrottledError`,
@@ -185,14 +217,19 @@ class _Run:
         except WeftError as error:
             # A pass before this one may have started it, and died; then what is refused now (the
             # workflow archived, the schedule edited meanwhile) does not matter any more.
-            if not await self._documents(id):
+            if not await _documents(self.engine, self.tenant, id):
+                if isinstance(error, NotFoundError) and self.now - tick < LAG_MS:
+                    raise UnavailableError(error.message) from error
                 self._refuse(tick, error.code, error.message)
                 return
             created = False
         self.started += created
+        self._runs(tick, id)
+        self.engine.metrics.count("weft_schedule_ticks_total", "started", int(created))
+
+    def _runs(self, tick: int, id: str) -> None:
         self.body["active"] = [*self.body["active"], id][-MAX_ACTIVE:]
         note(self.body, "started", at=self.now, tick=tick, execution=id)
-        self.engine.metrics.count("weft_schedule_ticks_total", "started", int(created))
 
     def _refuse(self, tick: int, code: str, message: str) -> None:
         told = scrub(message)[:MAX_MESSAGE_CHARS]

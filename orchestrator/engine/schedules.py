@@ -296,7 +296,7 @@ def _rendered(schedule: Schedule, tick: int) -> Json:
     try:
         return render_input(schedule, iso(tick))
     except ExpressionError as error:
-        detail = ErrorDetail("$.input", str(error), "BAD_EXPRESSION")
+        detail = ErrorDetail(f"$.input{error.path}", error.reason, "BAD_EXPRESSION")
         raise InvalidError(f"the input has no value: {error}", details=[detail]) from None
 
 

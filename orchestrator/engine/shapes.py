@@ -95,11 +95,13 @@ def task(
     status = STATUS_OF_CODE[code]
     if doc is not None and code not in SETTLED_CODES and code == Code.QUEUED:
         status = TaskStatus(doc["status"])
+    listener = spec.listener
     fields: dict[str, Any] = {
         "id": spec.id,
         "type": spec.type.value if item is None else _inner(spec).type.value,
         "status": status,
         "reason": SKIP_REASON.get(code),
+        "signal": None if listener is None else listener.signal,
         "needs": [found.workflow.tasks[need].id for need in spec.needs],
         "run_when": spec.run_when.value,
         "compensates": None if spec.undoes is None else found.workflow.tasks[spec.undoes].id,

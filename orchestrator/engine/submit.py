@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.domain import codec, jsonvalues
@@ -246,6 +246,9 @@ def check_input(workflow: Workflow, input: Json) -> None:
     if workflow.input_schema is None:
         return
     faults = check_value(workflow.input_schema, input, "$.input")
+    if input is None:
+        hint = "there was no input, or it was null"
+        faults = [replace(one, hint=hint) if one.field == "$.input" else one for one in faults]
     if faults:
         raise InvalidError(
             f"the input does not fit the schema of workflow {workflow.name!r}",

@@ -7,7 +7,7 @@ from orchestrator.domain.errors import ConflictError, InvalidError, NotFoundErro
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.triggers import TriggerFailed
-from orchestrator.engine import catalog, shapes, submit, trigger_store
+from orchestrator.engine import catalog, events, shapes, submit, trigger_store
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views_events import TriggerTest
 
@@ -21,9 +21,11 @@ async def trial(engine: Engine, tenant: str, name: str, event: CloudEvent) -> Tr
     try:
         if not trigger.passes(event):
             return TriggerTest(starts=False, stopped="filter")
+        events.check_hops(event)
         input, tags = trigger.mapped(event)
     except TriggerFailed as failed:
-        stopped = "filter" if failed.reason == "filterFailed" else "input"
+        places = {"filterFailed": "filter", "tooManyHops": "start"}
+        stopped = places.get(failed.reason, "input")
         error = shapes.failure(failed.failure.to_doc())
         return TriggerTest(starts=False, stopped=stopped, error=error)
     try:

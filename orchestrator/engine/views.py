@@ -197,6 +197,8 @@ class TaskSummary(View):
     map: MapView | None = None
     child: str | None = None
     """The execution that a `workflow` task started last."""
+    signal: str | None = None
+    """The name that a `signal` task waits for; of a map, what its items do."""
     error: FailureView | None = None
 
 

@@ -62,9 +62,11 @@ class BulkRefusal(View):
 
 
 class BulkResult(View):
-    """What a bulk action did. `more`: the same call again does further ones."""
+    """What a bulk action did. `more`: the same call with `cursor` set to `nextCursor` goes on
+    behind what was done and refused."""
 
     action: str
     done: int
     refused: list[BulkRefusal] = Field(default_factory=list)
     more: bool = False
+    next_cursor: str | None = None

@@ -17,7 +17,7 @@ from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
-from orchestrator.functions import http_params, listing, requests
+from orchestrator.functions import cursors, http_params, listing, requests
 from orchestrator.functions.http_control import ControlRequest
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
@@ -116,7 +116,9 @@ class SkipRequest(BaseModel):
 
 
 def _instant(value: Any) -> Any:
-    return http_params.instant(value) if isinstance(value, str) else value
+    if value is None:
+        return None
+    return http_params.instant(value if isinstance(value, str) else "")  # a number is no time
 
 
 Time = Annotated[
@@ -149,6 +151,7 @@ class BulkRequest(BaseModel):
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     output: Any = Field(None, description="For skip: the output of each")
     limit: int = Field(MAX_BULK, ge=1, le=MAX_BULK)
+    cursor: str | None = Field(None, description="`nextCursor` of the part before")
 
 
 _ERRORS: Final = (404, 409, 413, 415, 422)
@@ -240,22 +243,24 @@ async def discard_deadletter(call: Call) -> Answer:
         required=True,
     ),
     replies={200: Reply(description="What was done", model=BulkResult)},
-    errors=(413, 415, 422),
+    errors=(400, 413, 415, 422),
 )
 async def bulk_deadletters(call: Call) -> Answer:
     """Does the same to all open dead letters that the filter finds, newest first. What makes no
-    sense is left as it is and listed. Interrupted, or `more` is true: the same call again does the
-    rest, and nothing twice."""
+    sense is left as it is and listed. If `more` is true, the same call with the cursor does the
+    next part. Interrupted: the same call again does the rest, and nothing twice."""
     body = await requests.model(call.req, BulkRequest)
     wish = Wish(
         action=body.action, by=call.principal.subject, reason=body.reason, value=body.output
     )
     found = LetterFilter(**body.filter.model_dump(by_alias=False))
     await listing.may_decide(await call.engine(), call.principal, found)
-    result = await letters_bulk.bulk(
-        await call.engine(), call.tenant, found, wish, limit=body.limit
+    scope = (call.tenant, call.route.name, body.filter.model_dump_json())
+    behind: Any = None if body.cursor is None else cursors.decode(scope, body.cursor)
+    result, after = await letters_bulk.part(
+        await call.engine(), call.tenant, found, wish, limit=body.limit, after=behind
     )
-    return Answer(body=result)
+    return Answer(body=result.model_copy(update={"next_cursor": cursors.encode(scope, after)}))
 
 
 @ROUTES.add(

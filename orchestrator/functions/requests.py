@@ -286,4 +286,5 @@ def _detail(finding: Mapping[str, Any], kind: type[BaseModel], hints: Nearest) -
             code="UNKNOWN_FIELD",
             hint=nearest(name, _names(kind), hints=hints),
         )
-    return ErrorDetail(path, finding["msg"], code="INVALID_FIELD")
+    # Our own validators raise `ValueError`; that word in front says nothing to who reads it.
+    return ErrorDetail(path, finding["msg"].removeprefix("Value error, "), code="INVALID_FIELD")

@@ -27,6 +27,7 @@ from orchestrator.local import (
     cli_rebuild,
     cli_schedules,
     cli_signals,
+    cli_smoke,
     cli_triggers,
     cli_version,
     cli_watch,
@@ -220,7 +221,7 @@ def list_(
     out = console()
     emit(out, execution_list(page["items"]))
     if page["nextCursor"]:
-        emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
+        emit(out, Text("There may be more; see --limit.", "dim"))
     return DONE
 
 
@@ -299,6 +300,7 @@ cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
 cli_audit.register(app)
+cli_smoke.register(app)
 
 
 @app.command(hidden=True)

@@ -47,7 +47,7 @@ def list_(
     out = console()
     emit(out, letter_list(page["items"]))
     if page["nextCursor"]:
-        emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
+        emit(out, Text("There may be more; see --limit.", "dim"))
     return DONE
 
 
@@ -180,13 +180,15 @@ def _resolve(
             else:
                 emit(console(), decision(letter))
             return DONE
-        total: dict[str, Any] = {"action": verb, "done": 0, "refused": [], "more": True}
-        while total["more"]:
-            result = client.resolve_many({"action": verb, "filter": found, **body})
+        total: dict[str, Any] = {"action": verb, "done": 0, "refused": [], "more": False}
+        wish, cursor = {"action": verb, "filter": found, **body}, {}
+        while True:
+            result = client.resolve_many({**wish, **cursor})
             total["done"] += result["done"]
-            total["refused"] = result["refused"]
-            # Without any progress, what is left is what was refused.
-            total["more"] = result["more"] and result["done"] > 0
+            total["refused"] += result["refused"]
+            if not result["more"]:
+                break
+            cursor = {"cursor": result["nextCursor"]}
     if as_json:
         print_json(total)
     else:

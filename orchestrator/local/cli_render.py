@@ -86,10 +86,10 @@ def failure_lines(failure: Mapping[str, Any]) -> list[str]:
         lines.append(printable(f"at {failure['field']}"))
     if failure.get("expression"):
         lines.append(printable(f"in {failure['expression']}"))
-    lines += [
-        printable(f"caused by {cause.get('type', '')}: {cause.get('message', '')}")
-        for cause in failure.get("causes") or ()
-    ]
+    for cause in failure.get("causes") or ():
+        line = printable(f"caused by {cause.get('type', '')}: {cause.get('message', '')}")
+        if line != lines[-1]:  # clients wrap an error of theirs in the same words
+            lines.append(line)
     return lines
 
 
@@ -245,6 +245,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(map_text(task["map"]))
     if task.get("child"):
         notes.append(f"child {task['child']}")
+    if task.get("signal") and task["status"] not in SETTLED:
+        notes.append(f"signal {task['signal']}")
     if task.get("nextAttemptAt"):
         notes.append(f"next attempt {clock(task['nextAttemptAt'])[11:]}")
     if task.get("dueAt") and task["status"] not in SETTLED:

@@ -53,7 +53,7 @@ def list_(
     ]
     emit(out, table(("trigger", "workflow", "", "match", "filter"), rows))
     if page["nextCursor"]:
-        emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
+        emit(out, Text("There may be more; see --limit.", "dim"))
     return DONE
 
 

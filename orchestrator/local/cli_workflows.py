@@ -68,7 +68,7 @@ def list_(
     out = console()
     emit(out, _listed(page["items"]))
     if page["nextCursor"]:
-        emit(out, Text(f"There are more than {limit}; --limit shows more.", "dim"))
+        emit(out, Text("There may be more; see --limit.", "dim"))
     return DONE
 
 

@@ -36,7 +36,10 @@ def _union(*values: Any) -> Any:
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "concat": lambda _, *lists: list(chain.from_iterable(lists)),
     "empty": lambda _, value: len(value) == 0,
-    "environment": lambda _: {"suffixes": {"storage": "core.windows.net"}},
+    "environment": lambda _: {
+        "suffixes": {"storage": "core.windows.net"},
+        "authentication": {"loginEndpoint": "https://login.microsoftonline.com/"},
+    },
     "guid": lambda _, *parts: guid(*parts),
     "items": lambda _, value: [{"key": key, "value": value[key]} for key in sorted(value)],
     "length": lambda _, value: len(value),

@@ -29,6 +29,7 @@ from orchestrator.engine import (
     relay,
     replay,
     results,
+    signalled_items,
     sweep,
 )
 
@@ -176,6 +177,13 @@ MUTANTS = (
         "WorkingState.knows_signal",
         "return buffered or id in self.consumed.values() or mark_of(id) in self.taken.values()",
         "return buffered",
+    ),
+    Mutant(
+        "item takes a signal although a worker has failed it",
+        signalled_items,
+        "complete",
+        "if ended:",
+        "if False:",
     ),
     Mutant(
         "sweeper that forgets signals",

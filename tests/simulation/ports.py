@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from tests.simulation.process import Worker
     from tests.simulation.world import World
 
+SHOP = "shop"
+SHOP_ACTIVITY = "sim.shop"
+"""As `sim.work`, but it calls a dependency, which may be down."""
 START = 1_800_000_000_000
 
 
@@ -299,11 +302,11 @@ class SimActivities(_Port):
 
     def names(self) -> frozenset[str]:
         """See the port."""
-        return frozenset({"sim.work"})
+        return frozenset({"sim.work", SHOP_ACTIVITY})
 
     def dependency(self, activity: str) -> str | None:
-        """None."""
-        return None
+        """Of one of the two."""
+        return SHOP if activity == SHOP_ACTIVITY else None
 
     async def run(self, call: ActivityCall) -> Json:
         """See the port."""

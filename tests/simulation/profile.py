@@ -47,6 +47,10 @@ class Profile:
         """With other times and sizes of the engine."""
         return replace(self, tunables=replace(self.tunables, **tunables))
 
+    def without(self, *families: str) -> Profile:
+        """Without these families of faults."""
+        return replace(self, weights=self.weights | dict.fromkeys(families, 0.0))
+
     def chance(self, family: str, kind: str, probability: float, low: int, high: int) -> Chance:
         """A chance, weighted."""
         return Chance(kind, probability * self.weights[family], low, high)

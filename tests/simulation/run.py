@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import flows, scheduling
+from tests.simulation import breaking, eventing, flows, scheduling
+from tests.simulation.breaking import Outage
+from tests.simulation.eventing import Events
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.features import Feature
 from tests.simulation.flows import Flow
@@ -26,6 +28,12 @@ END_WITHIN_S = 3_600
 """After faults have stopped: twice the longest silence of the sweeper (15 min), and the time that
 the longest workflow takes."""
 
+KINDS: tuple[tuple[Callable[[random.Random, Profile], Feature], str, float], ...] = (
+    (Schedules, "schedules", scheduling.SHARE),
+    (Outage, "outage", breaking.SHARE),
+    (Events, "events", eventing.SHARE),
+)
+"""Parts of the platform, each with the share of seeds that exercise it."""
 Setup = Callable[[World], None]
 
 
@@ -83,8 +91,8 @@ class Scenario:
 def draw_features(seed: int, profile: Profile) -> list[Feature]:
     """Which parts a seed exercises; each has a random source of its own."""
     drawn: list[Feature] = []
-    for kind, share in ((Schedules, scheduling.SHARE),):
-        rng = random.Random(f"{kind.__name__} {seed}")
+    for kind, name, share in KINDS:
+        rng = random.Random(f"{name} {seed}")
         if rng.random() < share:
             drawn.append(kind(rng, profile))
     return drawn

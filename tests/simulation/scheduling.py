@@ -49,7 +49,7 @@ class Schedules(Feature):
         self.born: defaultdict[str, list[str]] = defaultdict(list)  # by schedule
         self.recorded: set[tuple[str, int]] = set()  # ticks whose start is in the history
         self.stale: set[tuple[str, int]] = set()  # ticks that a deposed leader started
-        self._lease_ms = rng.choice((15_000, 30_000))
+        self._lease_ms = rng.choice((6_000, 15_000, 30_000))
         for number in range(rng.randint(1, 3)):
             flow = flows.draw(rng, f"tick-{number}", flows.MAX_LEVEL)
             self.flows.append(flow)
@@ -96,13 +96,7 @@ class Schedules(Feature):
                 self._lease(old, new)
             elif commit.container == CATALOG and kind == "schedule":
                 self._schedule(old, new)
-            elif (
-                commit.container == EXECUTIONS
-                and kind == "execution"
-                and old is None
-                and new is not None
-                and "schedule" in new
-            ):
+            elif commit.container == EXECUTIONS and old is None and "schedule" in (new or ()):
                 self._birth(new)
 
     def _lease(self, old: Any, new: Any) -> None:
@@ -148,8 +142,11 @@ class Schedules(Feature):
         elif outcome == "missed":
             rule = raw["misfire"]
             keeps = {"skip": 0, "fireOnce": 1}[rule] if isinstance(rule, str) else rule["catchUp"]
-            if len(decided) - entry["count"] != min(keeps, len(decided)):
-                self.world.fail(f"{name}: {entry} of {decided} under {rule}")
+            judged = [one for one in decided if one >= tick]  # before it: begun in time
+            if len(judged) - entry["count"] != min(keeps, len(judged)):
+                self.world.fail(f"{name}: {entry} of {judged} under {rule}")
+            if any((name, one) not in self.births for one in decided if one < tick):
+                self.world.fail(f"{name}: {entry} of {decided}, the first was never begun")
             if entry["at"] - tick <= GRACES[raw["misfireGrace"]]:
                 self.world.fail(f"{name}: {entry} was not late")
         elif outcome == "skipped":
@@ -159,7 +156,7 @@ class Schedules(Feature):
         else:
             self.world.fail(f"{name}: {entry}")
 
-    def _birth(self, new: dict[str, Any]) -> None:
+    def _birth(self, new: Any) -> None:
         """One execution for each tick; beside another one only if that is allowed."""
         name, tick, id = new["schedule"], new["scheduledFor"], new["executionId"]
         overlap = self.raw[name]["overlap"]

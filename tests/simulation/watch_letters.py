@@ -184,8 +184,7 @@ class LetterWatch:
         if new["status"] == "RETRYING":
             self.base[execution, place] = old["attempt"]
         wanted = {"RETRIED": "RETRYING", "SKIPPED": "COMPLETED"}
-        again = new["status"] == "COMPLETED" and letter["status"] == "RETRIED"
-        if again and self._took_signal(execution, place, events):
+        if letter["status"] == "RETRIED" and self._took_signal(execution, place, events):
             return  # one that waits for a signal, and one was there
         if new["status"] != wanted[letter["status"]] or new["attempt"] != old["attempt"]:
             self.fail(f"{where}: {letter['status']} made it {new['status']} {new['attempt']}")

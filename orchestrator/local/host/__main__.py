@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import signal
 import socket
 import sys
 from pathlib import Path
 
 from activities.errors import RegistrationError
+from orchestrator.local.host import console_log
 from orchestrator.local.host.errors import HostError
 from orchestrator.local.host.host import ALL_ROLES, WORKER_ROLES
 from orchestrator.local.host.serve import serve
@@ -28,10 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket", type=int, required=True, help="inherited listening socket")
     parser.add_argument("--control", type=int, required=True, help="inherited end of a socket pair")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(
-        level=logging.WARNING,
-        format=f"worker {arguments.worker} %(levelname)s %(name)s: %(message)s",
-    )
+    console_log.start(f"worker {arguments.worker}")
     # Ctrl-C reaches the whole process group; the supervisor then sends SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

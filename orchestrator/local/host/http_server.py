@@ -112,7 +112,7 @@ class HttpServer:
         if method == "HEAD" and isinstance(got := self._table.find("GET", path), Found):
             return got
         if not found:
-            return _problem(404, "NOT_FOUND", "no function has this path")
+            return _problem(404, "NOT_FOUND", "nothing has this path; see /docs")
         allow = found | {"OPTIONS"} | ({"HEAD"} if "GET" in found else set())
         headers = {"Allow": ", ".join(sorted(allow)), "Server": _SERVER}
         if method == "OPTIONS":

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.local.host import console_log
 from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.supervisor import Supervisor, child_command
 from orchestrator.settings import load_settings
@@ -27,6 +28,7 @@ def up(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> 
     if workers < 1:
         raise ValueError("workers must be at least 1")
     sock = listening_socket(ADDRESS, port)
+    console_log.start()
     if workers == 1:
         # Imported here: a supervisor runs no functions and needs no engine.
         from orchestrator.local.host.host import ALL_ROLES

@@ -73,17 +73,21 @@ def test_a_decision_about_one_sends_its_value_and_reason(api: FakeApi, weft: Any
 
 def test_all_of_a_filter_goes_on_until_nothing_is_left(api: FakeApi, weft: Any) -> None:
     refused = {"id": "e2~a~1", "code": "EXECUTION_ENDED", "message": "it is COMPLETED"}
-    first = {"action": "retry", "done": 1000, "refused": [], "more": True}
-    last = {"action": "retry", "done": 3, "refused": [refused], "more": False}
-    api.on("POST", "/v1/deadletters/bulk", first, last)
+    other = {**refused, "id": "e3~a~1"}
+    part = {"action": "retry", "done": 0, "more": True}
+    stuck = {**part, "refused": [other], "nextCursor": "c1"}
+    most = {**part, "done": 1000, "refused": [], "nextCursor": "c2"}
+    last = {**part, "done": 3, "refused": [refused], "more": False, "nextCursor": None}
+    api.on("POST", "/v1/deadletters/bulk", stuck, most, last)
     result = weft("deadletters", "retry", "--all", "--error", "ConnectionError")
     assert result.exit_code == 1
-    assert "1003 done, 1 refused" in result.stdout
+    assert "1003 done, 2 refused" in result.stdout
     assert "EXECUTION_ENDED" in result.stdout
     assert api.last("POST").json() == {
         "action": "retry",
         "filter": {"errorType": "ConnectionError"},
         "reason": "",
+        "cursor": "c2",
     }
 
 

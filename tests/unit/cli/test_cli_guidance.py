@@ -67,6 +67,12 @@ def test_what_failed_for_good_names_the_command_that_lists_it(api: FakeApi, weft
     assert step not in weft("watch", "e1").stdout
 
 
+def test_a_cause_that_repeats_its_cause_is_shown_once(api: FakeApi, weft: Weft) -> None:
+    cause = {"type": "ConnectError", "message": "refused"}
+    lines = show(api, weft, status="FAILED", error=shapes.failure(causes=[cause, cause]))
+    assert lines.count("caused by ConnectError: refused") == 1
+
+
 def test_a_decision_says_by_whom_and_when(api: FakeApi, weft: Weft) -> None:
     """Asked again, the first decision is the answer: it must not look like a new one."""
     done = {**LETTER, "status": "RETRIED", "resolved": RESOLVED}

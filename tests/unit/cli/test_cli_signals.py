@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import cli_shapes as shapes
 from cli_fake_api import FakeApi
 
 RESULT = {"id": "a-1", "name": "ok", "execution": "e1", "created": True}
@@ -31,6 +32,26 @@ def test_a_signal_is_sent_with_its_payload_and_id(api: FakeApi, weft: Any, tmp_p
     assert json.loads(result.stdout)["created"] is False
     weft("signal", "e1", "ok")
     assert api.last("POST").json() == {"name": "ok"}
+
+
+def test_the_list_names_the_item_that_took_a_signal(api: FakeApi, weft: Any) -> None:
+    of_item = {**ONE, "id": "a-2", "task": "asks", "item": 3}
+    left = {**ONE, "id": "a-3", "task": None, "status": "BUFFERED"}
+    api.on("GET", "/v1/executions/e1/signals", {"items": [ONE, of_item, left], "nextCursor": None})
+    lines = weft("signals", "e1").stdout.splitlines()
+    assert [line.split()[-1] for line in lines[-3:]] == ["approve", "asks[3]", "BUFFERED"]
+
+
+def test_who_waits_for_which_signal_is_shown(api: FakeApi, weft: Any) -> None:
+    api.on("GET", "/v1/executions/e1", shapes.execution())
+    waits = shapes.task("s", "WAITING", type="signal", signal="approved", attempt=0)
+    done = shapes.task("t", type="signal", signal="packed")
+    asks = shapes.task("m", "WAITING", type="map", signal="voted", attempt=0)
+    api.on("GET", "/v1/executions/e1/tasks", shapes.page(waits, done, asks))
+    text = weft("show", "e1").stdout
+    assert "signal approved" in text
+    assert "signal voted" in text
+    assert "signal packed" not in text, "it does not wait any more"
 
 
 def test_a_refusal_shows_the_fields(api: FakeApi, weft: Any) -> None:

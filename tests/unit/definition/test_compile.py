@@ -279,6 +279,20 @@ def test_loading_what_was_never_published_is_a_clear_error(raw: Any) -> None:
         load_workflow(raw)
 
 
+def test_a_signal_inside_a_map_is_awaited_by_name_and_for_the_maps_timeout_by_default() -> None:
+    raw = tasks(
+        """
+        s: {type: signal, signal: x}
+        a: {type: map, items: [], do: {type: signal, signal: x}, timeout: 5m}
+        b: {type: map, items: [], do: {type: signal, signal: y, timeout: 7d}, timeout: 5m}
+        """
+    )
+    flow = compile_workflow(check(raw))
+    assert dict(flow.signals) == {"x": (0, 1), "y": (2,)}
+    limits = [task.listener and task.listener.wait_ms for task in flow.tasks]
+    assert limits == [None, 300_000, 7 * 24 * 3_600_000]
+
+
 def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
     assert fields == {
@@ -286,7 +300,7 @@ def test_what_cannot_run_yet_is_refused_at_publish() -> None:
     }
     raw = tasks(
         """
-        a: {type: map, items: [], do: {type: signal, signal: x}}
+        a: {type: map, items: [], do: {type: durable, orchestrator: x}}
         b: {type: map, items: [], do: {type: wait, duration: 1s}}
         c: {type: transform, output: 1, compensate: null}
         """

@@ -9,9 +9,18 @@ import pytest
 
 from orchestrator.domain.breakers import Verdict
 from orchestrator.domain.topology import CONTROL, TASKS_STANDARD_QUEUE
-from orchestrator.engine import breakers_act, control, inspect
+from orchestrator.engine import (
+    breaker_docs,
+    breakers_act,
+    control,
+    inspect,
+    letters_act,
+    letters_list,
+)
 from orchestrator.engine.breaker_docs import breaker_id
 from orchestrator.engine.breakers import Breakers
+from orchestrator.engine.letters_list import LetterFilter
+from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.ports import Throttled, TransportError
 from tests.support.breakers import (
     FEW,
@@ -61,6 +70,31 @@ async def test_hours_of_an_open_breaker_are_no_loss_and_breed_no_copies(make: Ma
     for one in (id, fresh):
         assert (await world.view(one)).status.value == "COMPLETED"
     assert (await attempts(world, id), await attempts(world, fresh)) == (5, 1)
+
+
+async def test_an_edited_input_that_calls_another_host_waits_for_that_ones_breaker(
+    make: MakeWorld,
+) -> None:
+    """The sweeper went by the host of the definition, and sent a copy every minute."""
+    service = Service()
+    world = await make(tunables=FEW, **{"weft.http": service})
+    await publish(world, a=http("https://a.example/", retry=retry(1)))
+    [id] = await start(world)
+    await world.settle()
+    await breakers_act.open_(world.engine, TENANT, "b.example", by="eve")
+    edited = {"url": "https://b.example/", "method": "GET"}
+    found, _ = await letters_list.page(world.engine, TENANT, LetterFilter(), limit=1, after=None)
+    wish = Wish(action=Action.RETRY, by="eve", value=edited, edited=True)
+    await letters_act.act(world.engine, TENANT, found[0].id, wish)
+    for _ in range(4 * 30):
+        await later(world, 15_000)
+        await world.sweep()
+    assert len(world.transport.messages) == 1
+    assert not [name for name in world.engine.metrics.counters if "repairs" in name]
+    service.down = False
+    await breakers_act.close(world.engine, TENANT, "b.example", by="eve")
+    await later(world, 120_000)
+    assert (await world.view(id)).status.value == "COMPLETED"
 
 
 async def test_a_postponed_message_that_is_really_lost_is_sent_again_once_closed(
@@ -301,7 +335,28 @@ async def test_clocks_that_differ_still_open_probe_and_close(make: MakeWorld) ->
     assert (await shown(world)).status == "closed"
 
 
-async def test_the_list_is_bounded_and_latest_first(make: MakeWorld) -> None:
+async def test_the_list_is_bounded_and_what_is_open_stays_on_it(
+    make: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts that data names push names out; an open breaker that nobody finds is a riddle."""
+    monkeypatch.setattr(breaker_docs, "MAX_LISTED", 3)
+    world = await make()
+    await breakers_act.open_(world.engine, TENANT, "pay.example", by="eve")
+
+    async def listed() -> list[str]:
+        found = await breakers_act.listing(world.engine, TENANT)
+        return [one.dependency for one in found.items]
+
+    for number in range(4):
+        name = f"h{number}.example"
+        await breakers_act.open_(world.engine, TENANT, name, by="eve")
+        await breakers_act.close(world.engine, TENANT, name, by="eve")
+    assert await listed() == ["h3.example", "h2.example", "pay.example"]
+    await breakers_act.open_(world.engine, TENANT, "h0.example", by="eve")
+    assert await listed() == ["h0.example", "h3.example", "pay.example"]
+
+
+async def test_the_list_is_latest_first(make: MakeWorld) -> None:
     world = await make()
     for number in range(3):
         await breakers_act.open_(world.engine, TENANT, f"h{number}.example", by="eve")

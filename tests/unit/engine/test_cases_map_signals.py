@@ -350,3 +350,11 @@ async def test_the_maps_own_timeout_is_its_items_limit(make: MakeWorld) -> None:
     id = (await world.start("flow")).id
     await world.settle()
     assert (await task_of(world, id, "m", 0)).due_at == world.clock.now() + 300_000
+
+
+async def test_the_view_says_which_signal_is_awaited(make: MakeWorld) -> None:
+    world = await make(noop=lambda call: 1)
+    id = await started(world, m=asks(1, "voted"), s=awaiting("approved"), a=task("noop"))
+    shown = [(await task_of(world, id, "m", 0)).signal]
+    shown += [(await task_of(world, id, task)).signal for task in ("m", "s", "a")]
+    assert shown == ["voted", "voted", "approved", None]

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from orchestrator.domain import cloudevents
+from orchestrator.domain.errors import ConflictError
 from orchestrator.domain.topology import EVENTS_QUEUE, EXECUTIONS, MAX_EVENT_HOPS
-from orchestrator.engine import events, letters_list, triggers
+from orchestrator.engine import events, letters_act, letters_list, trigger_trial, triggers
 from orchestrator.engine.letters_list import LetterFilter
+from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.ports import Query, Where
 from tests.support.definitions import flow
 from tests.support.world import TENANT, World
@@ -59,6 +61,21 @@ async def test_a_workflow_that_starts_itself_by_its_own_event_ends_as_a_dead_let
     [letter] = await letters(world)
     assert (letter.reason, letter.error.type) == ("tooManyHops", "EVENT_LOOP")
     assert [event.get("wefthops", 0) for event in sent(world)] == [*range(MAX_EVENT_HOPS + 1)]
+
+
+async def test_the_event_of_a_circle_cannot_be_retried_and_a_trial_says_so(world: World) -> None:
+    await world.publish(flow("ping", p=publishes("ping")))
+    await trigger(world, "t", "ping", "ping")
+    body = {"specversion": "1.0", "id": "1", "source": "/s", "type": "ping", "wefthops": 10}
+    event = cloudevents.structured(body)
+    tried = await trigger_trial.trial(world.engine, TENANT, "t", event)
+    assert tried.error is not None
+    assert (tried.starts, tried.stopped, tried.error.type) == (False, "start", "EVENT_LOOP")
+    [taken] = await events.receive(world.engine, TENANT, [event])
+    wish = Wish(action=Action.RETRY, by="eve", reason="")
+    with pytest.raises(ConflictError):
+        await letters_act.act(world.engine, TENANT, taken.dead_letters[0], wish)
+    assert await executions(world) == []
 
 
 async def test_a_loop_over_two_workflows_and_a_child_ends_too(world: World) -> None:

@@ -392,7 +392,7 @@ async def test_a_store_that_does_not_answer_costs_no_attempt(make: MakeWorld) ->
         ({"on": [], "webhook": {"url": URL}}, "$.notify[0].on", None),
         ({"on": ["done"], "webhook": {"url": URL}}, "$.notify[0].on[0]", None),
         ({"on": ["failed", "failed"], "webhook": {"url": URL}}, "$.notify[0].on", "BAD_VALUE"),
-        ({"on": ALL}, "$.notify[0].webhook", "MISSING_FIELD"),
+        ({"on": ALL}, "$.notify[0]", "BAD_NOTIFY"),
         ({"webhook": {"url": URL}}, "$.notify[0].on", "MISSING_FIELD"),
         ({"on": ALL, "webhook": {"url": "file:///x"}}, "$.notify[0].webhook.url", "BAD_URL"),
         ({"on": ALL, "webhook": {"url": "https://u:p@h/"}}, "$.notify[0].webhook.url", "BAD_URL"),

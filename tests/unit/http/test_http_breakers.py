@@ -81,6 +81,7 @@ async def test_what_never_failed_is_404_to_look_at_and_closed_to_close(api: Clie
         {"for": "0s"},
         {"for": "31d"},
         {"for": True},
+        {"for": 5},
         {"nope": 1},
         {"reason": "x" * 1_001},
     ],
@@ -88,6 +89,13 @@ async def test_what_never_failed_is_404_to_look_at_and_closed_to_close(api: Clie
 async def test_a_wrong_body_is_422_and_changes_nothing(api: Client, body: Any) -> None:
     assert (await api("POST", f"{PATH}/open", json=body)).status == 422
     assert (await api("GET", PATH)).status == 404
+
+
+async def test_a_wrong_time_is_explained_in_the_users_terms(api: Client) -> None:
+    for given, said in (("31d", "at most 30d"), (5, "as text"), ("soon", "not a duration")):
+        got = await api("POST", f"{PATH}/open", json={"for": given})
+        assert said in got.error["message"]
+        assert "Value error" not in got.error["message"]
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a%25b", "x" * 201])

@@ -92,6 +92,28 @@ async def test_bulk_and_the_retry_of_an_execution(world: World, api: Client) -> 
         assert (await api("GET", f"/v1/executions/{id}")).json()["status"] == "COMPLETED"
 
 
+async def test_bulk_goes_on_behind_what_it_refused(world: World, api: Client) -> None:
+    """However often the same call came, it met the same newest letters and did nothing."""
+    id = await failed(world)
+    tolerant = flow("soft", a=task("boom", retry=retry(1), continueOnError=True))
+    await catalog.publish(world.engine, TENANT, tolerant)
+    for _ in range(3):
+        await world.clock.advance(1_000)
+        await submit.start(world.engine, TENANT, "soft", None)
+        await world.run_until_quiet()
+    body = {"action": "retry", "limit": 2}
+    first = (await api("POST", "/v1/deadletters/bulk", json=body)).json()
+    assert (first["done"], len(first["refused"]), first["more"]) == (0, 2, True)
+    body["cursor"] = first["nextCursor"]
+    second = (await api("POST", "/v1/deadletters/bulk", json=body)).json()
+    assert (second["done"], len(second["refused"])) == (1, 1)
+    assert (await api("GET", f"/v1/executions/{id}")).json()["status"] == "RUNNING"
+    last = await api("POST", "/v1/deadletters/bulk", json=body | {"cursor": second["nextCursor"]})
+    assert (last.json()["done"], last.json()["more"], last.json()["nextCursor"]) == (0, False, None)
+    other = await api("POST", "/v1/deadletters/bulk", json={**body, "filter": {"task": "a"}})
+    assert (other.status, other.json()["error"]["code"]) == (400, "INVALID_CURSOR")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -101,6 +123,7 @@ async def test_bulk_and_the_retry_of_an_execution(world: World, api: Client) -> 
         {"action": "retry", "filter": {"nope": 1}},
         {"action": "retry", "filter": {"createdAfter": "yesterday"}},
         {"action": "retry", "filter": {"createdAfter": True}},
+        {"action": "retry", "filter": {"createdAfter": 1800000000000}},
     ],
 )
 async def test_a_bulk_request_that_is_wrong_is_422(api: Client, body: Any) -> None:

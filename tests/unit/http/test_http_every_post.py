@@ -56,6 +56,10 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
     "POST v1/events": (EVENT, {"content-type": "application/cloudevents+json"}),
     "POST v1/breakers/{dependency}/open": ({}, {}),
     "POST v1/breakers/{dependency}/close": ({}, {}),
+    "PUT v1/tenants/{tenantId}/grants": (
+        {"grants": [{"subjects": ["bob"], "role": "viewer"}]},
+        {},
+    ),
 }
 OPEN_ENDED = {"POST v1/events", "POST v1/triggers/{triggerName}/test"}
 """CloudEvents have extension attributes: unknown members are allowed there."""
@@ -108,6 +112,7 @@ async def prepared(world: World, api: Client) -> dict[str, str]:
     await made("POST", "/v1/schedules", SCHEDULE)
     await made("POST", "/v1/triggers", TRIGGER)
     ids = {"name": "flow", "schedule": "s", "triggerName": "t", "dependency": "pay.example"}
+    ids["tenantId"] = TENANT
     for kind, workflow in (
         ("waiting", "waiting"),
         ("done", "flow"),

@@ -193,6 +193,8 @@ async def test_input_schema_is_not_skipped_for_absent_or_non_object_input(
     got = await real("POST", "/v1/workflows/hello/start", body=body, headers=headers)
     assert got.status == 422
     assert got.error["details"]
+    hints = [detail["hint"] for detail in got.error["details"] if detail["field"] == "$.input"]
+    assert ("there was no input" in hints[0]) is (body == b"")
 
 
 async def test_bad_definition_is_422_with_every_finding_and_nothing_is_stored(

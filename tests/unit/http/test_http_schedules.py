@@ -89,7 +89,7 @@ async def test_yaml_is_read_too(api: Client) -> None:
         ({"input": {"n": "x"}}, 422, "INPUT_INVALID", "$.input.n"),
         ({"input": {}}, 422, "INPUT_INVALID", "$.input"),
         ({"input": {"n": "${tick}"}}, 422, "INPUT_INVALID", "$.input.n"),
-        ({"input": {"n": "${schedule.nope}"}}, 422, "INVALID", "$.input"),
+        ({"input": {"n": "${schedule.nope}"}}, 422, "INVALID", "$.input.n"),
     ],
 )
 async def test_bad_input_is_refused_and_nothing_is_stored(
