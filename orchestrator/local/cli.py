@@ -19,6 +19,7 @@ from rich.text import Text
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
     cli_audit,
+    cli_auth,
     cli_breakers,
     cli_control,
     cli_deadletters,
@@ -37,7 +38,6 @@ from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import (
     DONE,
     FAILED,
-    WeftGroup,
     console,
     print_json,
     printable,
@@ -48,7 +48,7 @@ from orchestrator.local.cli_render import emit, execution_list, execution_view, 
 
 app = typer.Typer(
     name="weft",
-    cls=WeftGroup,
+    cls=cli_auth.AuthGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # its local variables would show payloads
@@ -63,18 +63,21 @@ app.add_typer(cli_rebuild.app, name="rebuild")
 @app.command()
 def up(
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the API on 127.0.0.1; 0: any free one.")
+        int, typer.Option(min=0, max=65535, help="Port of the API; 0: any free one.")
     ] = 7071,
     data: Annotated[Path, typer.Option(help="Folder of the database and the payloads.")] = Path(
         ".weft"
     ),
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of processes.")] = 1,
+    host: Annotated[
+        str, typer.Option(metavar="IP", help="Address to listen at; not loopback: needs issuers.")
+    ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> int:
     """Run the platform on this machine until Ctrl-C or SIGTERM."""
     from orchestrator.local import cli_local
 
-    return cli_local.up(data=data, port=port, workers=workers, as_json=as_json)
+    return cli_local.up(data=data, port=port, workers=workers, address=host, as_json=as_json)
 
 
 @app.command()
@@ -291,6 +294,7 @@ def verify(id: Id, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     return FAILED
 
 
+cli_auth.register(app)
 cli_workflows.register(app)
 cli_control.register(app)
 cli_deadletters.register(app)

@@ -6,7 +6,6 @@ that is not there, cannot answer, or is not Weft at all is 4.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
+from orchestrator.local import cli_credentials
 from orchestrator.local.cli_faults import NOT_FOUND, UNREACHABLE, USAGE, Fault, usage
 
 DEFAULT_URL: Final = "http://127.0.0.1:7071"
@@ -41,8 +41,9 @@ class Client:
         # A proxy from the environment is right for a server elsewhere, never for this machine.
         self._http = httpx.Client(
             base_url=base,
+            headers=cli_credentials.headers(base),
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            trust_env=not _is_loopback(base.host),
+            trust_env=not cli_credentials.is_loopback(base.host),
         )
 
     def __enter__(self) -> Self:
@@ -317,12 +318,3 @@ def header(value: str) -> bytes:
         return value.encode()
     except UnicodeEncodeError as error:
         raise usage("--key is not valid UTF-8.") from error
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

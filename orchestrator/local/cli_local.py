@@ -25,7 +25,7 @@ from orchestrator.local.cli_faults import (
 from orchestrator.local.cli_render import emit
 
 
-def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
+def up(*, data: Path, port: int, workers: int, address: str, as_json: bool) -> int:
     """Run the platform until it is told to stop; the exit code. With `as_json`, one line
     `{"url": …, "data": …}` on stdout says that it is ready; logs go to stderr."""
     from activities.errors import RegistrationError
@@ -43,7 +43,7 @@ def up(*, data: Path, port: int, workers: int, as_json: bool) -> int:
         sys.stdout.flush()
 
     try:
-        return host.up(data, port, workers, ready)
+        return host.up(data, port, workers, ready, address=address)
     except host.PortInUse as error:
         raise usage(f"{error}; --port 0 takes any free one.") from error
     except SettingsError as error:

@@ -105,10 +105,11 @@ class Outage(Feature):
         taken = new["status"] == "halfOpen" and new.get("probe")
         if taken and was == "open" and old["until"] > now + self._skew:
             self.world.fail(f"a probe {old['until'] - now} ms before the breaker's time is over")
-        if taken and was == "halfOpen" and old.get("probe") not in (None, new["probe"]):
-            if old["probe"]["until"] > now + self._skew:
-                self.world.fail(f"two probes at once: {old['probe']}, {new['probe']}")
-        if self.stored is None or was != new["status"]:
+        before = None if old is None else old.get("probe")
+        another = taken and was == "halfOpen" and before not in (None, new["probe"])
+        if another and before["until"] > now + self._skew:
+            self.world.fail(f"two probes at once: {before}, {new['probe']}")
+        if was != new["status"] or before != new.get("probe"):
             self.changed_at = now
         self.stored = new
 

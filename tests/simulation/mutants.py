@@ -45,6 +45,7 @@ class Mutant:
     old: str
     new: str
     also: tuple[ModuleType, ...] = ()
+    feature: str = ""  # only seeds that exercise this part, see `run.KINDS`
 
     def apply(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Until the test ends."""

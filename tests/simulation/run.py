@@ -88,6 +88,12 @@ class Scenario:
         return Scenario(profile, found, submissions, features)
 
 
+def features_of(seed: int) -> list[str]:
+    """Names of the parts that a seed exercises."""
+    drawn = [(name, random.Random(f"{name} {seed}").random() < share) for _, name, share in KINDS]
+    return [name for name, chosen in drawn if chosen]
+
+
 def draw_features(seed: int, profile: Profile) -> list[Feature]:
     """Which parts a seed exercises; each has a random source of its own."""
     drawn: list[Feature] = []

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.run import run
+from tests.simulation import mutants, mutants_features
+from tests.simulation.mutants import Mutant
+from tests.simulation.run import features_of, run
 from tests.simulation.shrink import report
 
 SEEDS = 120
+MUTANTS = (*mutants.MUTANTS, *mutants_features.MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_a_deliberate_fault_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    assert any(not run(seed).ok for seed in range(SEEDS)), "not found: the simulation is blind here"
+    seeds = (
+        seed for seed in range(SEEDS) if not mutant.feature or mutant.feature in features_of(seed)
+    )
+    assert any(not run(seed).ok for seed in seeds), "not found: the simulation is blind here"
 
 
 def test_a_failing_seed_is_shrunk_to_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:

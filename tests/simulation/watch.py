@@ -127,6 +127,7 @@ class Watch:
                 feature.claimed(where, new)
         elif new["attempt"] != before and not _no_time(new):
             self.fail(f"{where}: attempt {before} became {new['attempt']} without a claim")
+        self._child(where, (old or {}).get("child", {}), new.get("child", {}))
         # What is overdue in a paused execution gives up this one field; resuming looks after it.
         rests = (
             old is not None
@@ -135,6 +136,15 @@ class Watch:
         )
         if new["status"] not in FINAL and "sweepAt" not in new and not rests:
             self.fail(f"{where}: {new['status']} without sweepAt, nobody would miss it")
+
+    def _child(self, where: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+        """What is told to have ended has, or undoes what it did."""
+        if not new.get("settled") or old.get("settled"):
+            return
+        id = new["execution"]
+        runs = self.statuses.get(id, "CANCELLED") not in ENDED | {"COMPENSATING"}
+        if runs and id not in self.letters.reopened:
+            self.fail(f"{where}: its child {id} has not ended: {self.statuses[id]}")
 
     def _claimed(self, where: str, execution: str, old: Any, new: Any) -> None:
         if new["attempt"] != (0 if old is None else old["attempt"]) + 1:
@@ -195,7 +205,10 @@ class Watch:
             moved = was in SETTLED and self.letters.may_move(events, position)
             if was == "C" or (was in SETTLED and not moved):
                 self.fail(f"{execution}: task {position} moved from {was} to {now}")
-            if was in "PSsX" and now in "QWCD":
+            # A map that had begun and was stopped goes on when an operator takes up the execution,
+            # though what it needs may be taken up, too.
+            goes_on = was == "X" and now == "W" and str(position) in before.get("maps", {})
+            if was in "PSsX" and now in "QWCD" and not goes_on:
                 self._needs(execution, state["tasks"], *tasks[position])
 
     def _birth(self, execution: str, new: Any) -> None:

@@ -7,7 +7,13 @@ workers first, and a taken port is told before anything slow is imported.
 
 from __future__ import annotations
 
-from orchestrator.local.host.errors import HostError, HostJsonError, IndexingError, PortInUse
+from orchestrator.local.host.errors import (
+    HostError,
+    HostJsonError,
+    IndexingError,
+    OpenToOthers,
+    PortInUse,
+)
 from orchestrator.local.host.up import up
 
-__all__ = ["HostError", "HostJsonError", "IndexingError", "PortInUse", "up"]
+__all__ = ["HostError", "HostJsonError", "IndexingError", "OpenToOthers", "PortInUse", "up"]

@@ -22,6 +22,17 @@ class HostJsonError(HostError):
     """`host.json` is missing, unreadable, or asks for what this host cannot do."""
 
 
+class OpenToOthers(HostError):
+    """Nobody would be asked who they are, and others than this machine could connect."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"at {host} others could connect, and nobody would be asked who they are; set "
+            "WEFT_AUTH_ISSUERS, or WEFT_AUTH_LOCAL=true for tokens of `weft token`, or listen at "
+            "127.0.0.1 (docs/security.md)"
+        )
+
+
 class PortInUse(HostError):
     """Somebody listens on the port already. `port` is the one that was asked for."""
 

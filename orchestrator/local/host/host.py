@@ -33,7 +33,7 @@ from orchestrator.local.host.indexing import (
     index,
 )
 from orchestrator.local.host.invoke import Invoker
-from orchestrator.local.host.listening import listening_socket
+from orchestrator.local.host.listening import listening_socket, url
 from orchestrator.local.host.queue_listener import BatchListener, QueueListener, SingleListener
 from orchestrator.local.host.timer_listener import TimerListener
 from orchestrator.ports import Clock, DocumentStore, Receiver
@@ -167,7 +167,7 @@ class LocalHost:
     @property
     def url(self) -> str:
         """Where the HTTP functions are."""
-        return f"http://{self._options.address}:{self.port}"
+        return url(self._options.address, self.port)
 
     async def start(self) -> None:
         """Listen, then serve every trigger of this process's roles. Raises `PortInUse`."""

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from typing import Final
 
-from orchestrator.local.host.errors import PortInUse
+from orchestrator.local.host.errors import OpenToOthers, PortInUse
 
 BACKLOG: Final = 1024
+
+
+def check_private(host: str, *, anybody: bool) -> None:
+    """`anybody`: whoever connects may do everything. Raises `OpenToOthers` if that were others than
+    this machine."""
+    try:
+        private = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        private = False  # a name: it may mean anything, and tomorrow something else
+    if anybody and not private:
+        raise OpenToOthers(host)
+
+
+def url(host: str, port: int) -> str:
+    """The address as clients write it."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -19,6 +19,7 @@ from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.local.host import host_json
 from orchestrator.local.host.host import HostOptions, LocalHost
+from orchestrator.local.host.listening import check_private
 from orchestrator.ports import Receiver
 from orchestrator.settings import load_settings
 
@@ -56,7 +57,10 @@ async def serve(
 
     provider = EngineProvider(built)
     await provider.get()
+    address = sock.getsockname()[0]
     try:
+        # Asked here too: this process may have inherited a socket that others chose.
+        check_private(address, anybody=bool(engine.authenticator.warning))
         host = LocalHost(
             compose(provider),
             provider=provider,
@@ -64,7 +68,9 @@ async def serve(
             store=engine.store,
             clock=engine.clock,
             host_json=host_json.load(HOST_JSON) if HOST_JSON.exists() else host_json.WEFT,
-            options=HostOptions(roles=roles, settings={**DEFAULT_SETTINGS, **os.environ}),
+            options=HostOptions(
+                address=address, roles=roles, settings={**DEFAULT_SETTINGS, **os.environ}
+            ),
             sock=sock,
         )
     except BaseException:

@@ -9,25 +9,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.local.host import console_log
-from orchestrator.local.host.listening import listening_socket
+from orchestrator.local.host.listening import check_private, listening_socket, url
 from orchestrator.local.host.supervisor import Supervisor, child_command
 from orchestrator.settings import load_settings
 
 ADDRESS = "127.0.0.1"
-"""Nobody is asked who they are in the embedded mode, so only this machine may connect."""
+"""Nobody is asked who they are in the embedded mode as it comes, so only this machine connects."""
 
 
-def up(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> int:
+def up(
+    data: Path,
+    port: int,
+    workers: int,
+    on_ready: Callable[[str], None],
+    *,
+    address: str = ADDRESS,
+) -> int:
     """Run until SIGTERM or SIGINT; the exit code (0 after a clean stop, 1 after a failure that the
     log explains).
 
     `data`: directory of all state, created if missing. `port` 0 takes a free one. `on_ready(url)`
-    is called once everything serves. Raises `PortInUse` before anything is opened, `IndexingError`
-    and `HostJsonError` for an app or `host.json` that the real host would refuse, `SettingsError`,
-    and `ValueError` for fewer than one worker."""
+    is called once everything serves. `address`: where to listen. Before anything is opened, raises
+    `OpenToOthers` if others could connect while nobody is asked who they are, and `PortInUse`; then
+    `IndexingError` and `HostJsonError` for an app or `host.json` that the real host would refuse,
+    `SettingsError`, and `ValueError` for fewer than one worker."""
     if workers < 1:
         raise ValueError("workers must be at least 1")
-    sock = listening_socket(ADDRESS, port)
+    settings = load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
+    check_private(address, anybody=settings.auth_development)
+    sock = listening_socket(address, port)
     console_log.start()
     if workers == 1:
         # Imported here: a supervisor runs no functions and needs no engine.
@@ -43,8 +53,7 @@ async def _supervise(
 ) -> int:
     host, port = sock.getsockname()[:2]
     try:
-        load_settings({**os.environ, "WEFT_BACKEND": "local"})  # told once, not by every worker
         supervisor = Supervisor(child_command(data), workers, sock)
-        return await supervisor.run(lambda: on_ready(f"http://{host}:{port}"))
+        return await supervisor.run(lambda: on_ready(url(host, port)))
     finally:
         sock.close()

@@ -121,8 +121,10 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
 ) -> None:
     called: list[Any] = []
 
-    def fake(data: Path, port: int, workers: int, on_ready: Callable[[str], None]) -> int:
-        called.append((data, port, workers))
+    def fake(
+        data: Path, port: int, workers: int, on_ready: Callable[[str], None], *, address: str
+    ) -> int:
+        called.append((data, port, workers, address))
         on_ready("http://127.0.0.1:5")
         return 1
 
@@ -134,7 +136,7 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
     as_json = offline(*command, "--json")
     assert json.loads(as_json.stdout) == {"url": "http://127.0.0.1:5", "data": str(tmp_path)}
     assert as_json.stdout.count("\n") == 1  # a line, so that a parent process can wait for it
-    assert called == [(tmp_path, 0, 3)] * 2
+    assert called == [(tmp_path, 0, 3, "127.0.0.1")] * 2
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_up_says_when_it_is_ready_and_returns_what_the_host_returns(
 def test_up_that_cannot_start_says_why_without_a_traceback(
     offline: Weft, monkeypatch: pytest.MonkeyPatch, error: Exception, exit_code: int
 ) -> None:
-    def fake(*args: Any) -> int:
+    def fake(*args: Any, **more: Any) -> int:
         raise error
 
     monkeypatch.setattr(host, "up", fake)
