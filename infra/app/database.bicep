@@ -21,9 +21,9 @@ var containers = [
   {
     name: 'executions'
     partition: ['/tenantId', '/executionId']
-    included: ['/tenantId/?', '/executionId/?', '/type/?', '/sweepAt/?', '/createdAt/?']
+    included: ['/tenantId/?', '/executionId/?', '/type/?', '/sweepAt/?', '/createdAt/?', '/receivedAt/?']
     excluded: ['/*']
-    ordered: ['/sweepAt', '/createdAt']
+    ordered: ['/sweepAt', '/createdAt', '/receivedAt']
   }
   {
     name: 'catalog'
@@ -51,7 +51,7 @@ var containers = [
     partition: ['/tenantId']
     included: ['/*']
     excluded: ['/"_etag"/?']
-    ordered: ['/createdAt']
+    ordered: ['/createdAt', '/n']
   }
   {
     name: 'leases'

@@ -147,7 +147,7 @@ BROKEN: list[tuple[str, str, str, Rule | str]] = [
     ("bus", "scope: bus", "scope: rules", rules.operation_faults),
     ("database", "['/tenantId', '/executionId']", "['/executionId']", rules.container_faults),
     ("database", "defaultTtl: -1", "defaultTtl: 60", rules.container_faults),
-    ("database", "['/sweepAt', '/createdAt']", "['/createdAt']", rules.container_faults),
+    ("database", "['/sweepAt', '/createdAt', ", "['/createdAt', ", rules.container_faults),
     (
         "database",
         "['/createdAt', '/dueAt']",

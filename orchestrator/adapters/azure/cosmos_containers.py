@@ -28,8 +28,9 @@ class IndexSpec:
 
 
 INDEXES: Final[dict[str, IndexSpec]] = {
-    # Read by key, but for the sweeper (type, sweepAt) and rebuilds (type, createdAt).
-    EXECUTIONS: IndexSpec(ordered=("sweepAt", "createdAt"), only=("type",)),
+    # Read by key, but for the sweeper (type, sweepAt), rebuilds (type, createdAt) and the signals of
+    # an execution (type, receivedAt).
+    EXECUTIONS: IndexSpec(ordered=("sweepAt", "createdAt", "receivedAt"), only=("type",)),
     CONTROL: IndexSpec(only=()),
     LEASES: IndexSpec(),  # the Functions extension owns it, and queries it
 }
