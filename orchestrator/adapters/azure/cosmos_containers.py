@@ -28,8 +28,8 @@ class IndexSpec:
 
 
 INDEXES: Final[dict[str, IndexSpec]] = {
-    # Read by key, but for the sweeper (type, sweepAt), rebuilds (type, createdAt) and the signals of
-    # an execution (type, receivedAt).
+    # Read by key, but for the sweeper (type, sweepAt), rebuilds (type, createdAt) and the signals
+    # of an execution (type, receivedAt).
     EXECUTIONS: IndexSpec(ordered=("sweepAt", "createdAt", "receivedAt"), only=("type",)),
     CONTROL: IndexSpec(only=()),
     LEASES: IndexSpec(),  # the Functions extension owns it, and queries it
