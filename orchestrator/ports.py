@@ -346,6 +346,10 @@ class PayloadStore(Protocol):
         """Raises `PayloadNotFound`, also for a reference that is not ours."""
         ...
 
+    async def delete(self, tenant: str, execution: str) -> None:
+        """Remove all payloads of an execution, durably; that there are none is a success."""
+        ...
+
 
 class PayloadNotFound(Exception):
     """No such payload."""

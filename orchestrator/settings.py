@@ -93,6 +93,12 @@ class Settings(BaseSettings):
         le=3_600_000,
         description="When another task may try because the one that tries has not ended",
     )
+    audit_days: int = Field(
+        default=0,
+        ge=0,
+        le=36_500,
+        description="Audit records are removed after this many days. 0: never",
+    )
     publish_targets: PublishTargets = Field(
         default={},
         description="Where `publish` tasks may send events: `NAME=queue:QUEUE`, `NAME=topic:TOPIC` "

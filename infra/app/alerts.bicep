@@ -6,11 +6,15 @@ param emails string[]
 param workspaceId string
 param busId string
 
+// Of executions that ended; a cancelled one is nobody's failure.
+var ended = 'AppMetrics | where Name == "weft_executions_total" | extend status = tostring(Properties.status) | where status in ("COMPLETED", "FAILED")'
+
 var queries = [
   {
     name: 'dead-letters'
     title: 'Tasks were dead-lettered'
     detail: 'An execution waits for a person: weft deadletters list.'
+    window: 'PT5M'
     severity: 2
     query: 'AppMetrics | where Name == "weft_dead_letters_total" | summarize value = sum(Sum) | where value > 0'
   }
@@ -18,6 +22,7 @@ var queries = [
     name: 'queue-oldest'
     title: 'The oldest message waits for more than 5 minutes'
     detail: 'Work comes in faster than it is done, or a trigger does not listen.'
+    window: 'PT5M'
     severity: 2
     query: 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize value = max(Max) by tostring(Properties.queue) | where value > 300'
   }
@@ -25,6 +30,7 @@ var queries = [
     name: 'outbox-age'
     title: 'The oldest unsent outbox is older than 3 minutes'
     detail: 'Change feed, relay and sweeper all failed to send: no work is started.'
+    window: 'PT5M'
     severity: 1
     query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = max(Max) | where value > 180'
   }
@@ -32,6 +38,7 @@ var queries = [
     name: 'server-errors'
     title: 'More than 1 % of the API requests failed with 5xx'
     detail: 'Of at least 20 requests in 5 minutes.'
+    window: 'PT5M'
     severity: 1
     query: 'AppRequests | where isnotempty(Url) | summarize total = sum(ItemCount), failed = sumif(ItemCount, toint(ResultCode) >= 500) | where total >= 20 and failed * 100 > total'
   }
@@ -39,8 +46,25 @@ var queries = [
     name: 'breaker-open'
     title: 'A circuit breaker is open'
     detail: 'A dependency fails; its tasks are postponed: weft breakers list.'
+    window: 'PT5M'
     severity: 3
     query: 'AppMetrics | where Name == "weft_breaker_state" | summarize value = max(Max) by tostring(Properties.dependency) | where value >= 2'
+  }
+  {
+    name: 'completion-burn-fast'
+    title: 'Executions fail so often that a month of allowed failures is gone in two days'
+    detail: 'Objective: 99 % of what ends completes. More than 14.4 % failed in the last hour, and still do.'
+    window: 'PT1H'
+    severity: 1
+    query: '${ended} | summarize total = sum(Sum), failed = sumif(Sum, status == "FAILED"), totalNow = sumif(Sum, TimeGenerated > ago(5m)), failedNow = sumif(Sum, status == "FAILED" and TimeGenerated > ago(5m)) | where total >= 20 and failed > 0.144 * total and failedNow > 0.144 * totalNow'
+  }
+  {
+    name: 'completion-burn-slow'
+    title: 'Executions fail so often that a month of allowed failures is gone in five days'
+    detail: 'Objective: 99 % of what ends completes. More than 6 % failed in the last six hours, and still do.'
+    window: 'PT6H'
+    severity: 2
+    query: '${ended} | summarize total = sum(Sum), failed = sumif(Sum, status == "FAILED"), totalNow = sumif(Sum, TimeGenerated > ago(30m)), failedNow = sumif(Sum, status == "FAILED" and TimeGenerated > ago(30m)) | where total >= 20 and failed > 0.06 * total and failedNow > 0.06 * totalNow'
   }
 ]
 
@@ -74,7 +98,7 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
       enabled: true
       scopes: [workspaceId]
       evaluationFrequency: 'PT5M'
-      windowSize: 'PT5M'
+      windowSize: rule.window
       autoMitigate: true
       // The tables exist only after the first telemetry.
       skipQueryValidation: true

@@ -97,7 +97,7 @@ CONTAINERS: Final[dict[str, ContainerSpec]] = {
             partition=("tenantId",),
             filters=("key", "parent", "startedBy", "workflow", "status"),
         ),
-        ContainerSpec(name=AUDIT, partition=("tenantId",)),
+        ContainerSpec(name=AUDIT, partition=("tenantId",), orders=("n",)),
         ContainerSpec(name=LEASES, partition=("id",)),
     )
 }

@@ -92,7 +92,14 @@ async def _act(
     if changed:
         engine.metrics.count("weft_operator_actions_total", action)
         await audit.record(
-            engine, tenant, action=action, execution="", by=by, reason=reason, dependency=name
+            engine,
+            tenant,
+            action=action,
+            execution="",
+            by=by,
+            reason=reason,
+            dependency=name,
+            resource=f"breaker:{name}",
         )
     return _view(engine, breaker)
 

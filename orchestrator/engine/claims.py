@@ -262,8 +262,10 @@ def _refused(state: ExecutionState, position: int, item: int | None) -> Refusal 
 
 
 def _left_open(doc: dict[str, Any], now: int) -> bool:
-    """Whether a task document waits for a retry or a dead worker: while it does, the sweeper keeps
-    looking after it."""
+    """Whether a task document waits for a retry or a dead worker, and the sweeper keeps looking
+    after it (not if it rests since a pause, see `resting`)."""
+    if "sweepAt" not in doc:
+        return False
     if doc["status"] == TaskStatus.RUNNING.value:
         return doc["lease"]["until"] <= now
     return doc["status"] not in FINAL

@@ -119,7 +119,13 @@ async def act(
         await relay.send_now(engine, sends)
         engine.metrics.count("weft_operator_actions_total", action.name)
         await audit.record(
-            engine, tenant, action=action.name, execution=execution, by=by, reason=reason
+            engine,
+            tenant,
+            action=action.name,
+            execution=execution,
+            by=by,
+            reason=reason,
+            details={"before": status.value, "seq": aggregate.state.seq + 1},
         )
 
     await competing.operate(engine, (tenant, execution), once)

@@ -136,7 +136,9 @@ async def put(
         except (Conflict, PreconditionFailed, NotFound, Unclear):
             continue  # somebody else, or our own write with its answer lost: the next round sees
         engine.part(GrantBook).forget(tenant)
-        await audit.record(engine, tenant, action="grants.put", execution="", by=by)
+        await audit.record(
+            engine, tenant, action="grants.put", execution="", by=by, resource="grants:tenant"
+        )
         return _view(tenant, body)
     raise UnavailableError("the grants are being changed by many at once; try again")
 

@@ -106,6 +106,7 @@ async def execution(
         holding=shapes.holding(found),
         compensation=compensation.view(found),
         terminated=found.state.terminated,
+        erased_at=header.get("erasedAt"),
         input=await claimcheck.load(engine, found.input),
         output=await claimcheck.load(engine, found.state.output),
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)

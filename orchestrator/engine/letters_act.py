@@ -26,6 +26,7 @@ from orchestrator.engine import (
     compensation,
     competing,
     documents,
+    erase,
     event_letters,
     event_retry,
     facts,
@@ -126,6 +127,7 @@ async def resolve(engine: Engine, found: Sequence[Document], wish: Wish) -> list
             )
             done = list(found)
         else:
+            erase.refuse_if_erased(aggregate.header)
             done = await _change(engine, aggregate, found, wish, now)
     engine.metrics.count("weft_operator_actions_total", f"deadletter.{wish.action.value}")
     for letter in done:
@@ -142,6 +144,7 @@ async def audit_letter(engine: Engine, letter: dict[str, Any]) -> None:
         action=f"deadletter.{done['action']}",
         execution=letter["executionId"],
         task=id,
+        resource=f"deadletter:{id}",
         by=done["by"],
         reason=done["reason"],
         id=f"deadletter:{id}",

@@ -18,6 +18,7 @@ from orchestrator.engine import (
     audit,
     compensation,
     competing,
+    erase,
     inspect,
     letters_act,
     letters_list,
@@ -161,6 +162,7 @@ async def retry_execution(
     status = found.state.status
     if found.state.ending is not None:
         raise compensation.already(found)
+    erase.refuse_if_erased(found.header)
     if status not in REOPENABLE:
         raise ConflictError(
             f"the execution is {status.value}; only a failed one can be retried, see replay",
@@ -184,6 +186,7 @@ async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: 
             return
         if aggregate.state.ending is not None:
             raise compensation.already(aggregate)
+        erase.refuse_if_erased(aggregate.header)
         now = engine.clock.now()
         again = Retry(by=by, reason=reason, cancelled=True)
         decision = await decide_with_facts(engine, aggregate, [again], now)

@@ -20,7 +20,17 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import audit, catalog, claimcheck, documents, facts, inspect, pins, submit
+from orchestrator.engine import (
+    audit,
+    catalog,
+    claimcheck,
+    documents,
+    erase,
+    facts,
+    inspect,
+    pins,
+    submit,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters_act import check_reason
@@ -55,6 +65,7 @@ async def replay(
     if key is not None and (known := await submit.repeat(engine, tenant, id, digest, key)):
         await _audit(engine, tenant, execution, id, by, reason)
         return known
+    erase.refuse_if_erased(origin.header)
     if origin.state.status not in TERMINAL_EXECUTION:
         raise ConflictError(
             f"the execution is {origin.state.status.value}; it can be replayed when it has ended",
@@ -124,6 +135,7 @@ async def _audit(
         action="replay",
         execution=execution,
         task=id,
+        details={"replay": id},
         by=by,
         reason=reason,
         id=f"replay:{id}",

@@ -302,5 +302,11 @@ def _rendered(schedule: Schedule, tick: int) -> Json:
 
 async def _audit(engine: Engine, body: dict[str, Any], action: str, by: str) -> None:
     await audit.record(
-        engine, body["tenantId"], action=f"schedule.{action}", execution=body["id"], by=by
+        engine,
+        body["tenantId"],
+        action=f"schedule.{action}",
+        execution=body["id"],
+        by=by,
+        resource=body["id"],
+        details={"revision": body["revision"]},
     )

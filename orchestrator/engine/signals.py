@@ -33,7 +33,7 @@ from orchestrator.domain.taken import mark_of
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, documents, outbox, relay
+from orchestrator.engine import audit, claimcheck, documents, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.inspect import After
@@ -110,6 +110,15 @@ async def send(
             return _repeat(engine, known, digest)
     engine.metrics.count("weft_signals_total", "accepted")
     await relay.send_now(engine, sends)
+    await audit.record(
+        engine,
+        tenant,
+        action="signal",
+        execution=execution,
+        by=sent_by,
+        details={"signal": name},
+        id=f"signal:{execution}:{key}",
+    )
     return _result(doc, created=True)
 
 

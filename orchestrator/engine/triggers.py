@@ -146,7 +146,15 @@ async def delete(
             _match(found, if_match, None)
 
     await change_one(engine, tenant, name, change)
-    await audit.record(engine, tenant, action="trigger.delete", execution="", task=name, by=by)
+    await audit.record(
+        engine,
+        tenant,
+        action="trigger.delete",
+        execution="",
+        task=name,
+        by=by,
+        resource=f"trigger:{name}",
+    )
 
 
 async def show(engine: Engine, tenant: str, name: str) -> Stored:
@@ -227,7 +235,14 @@ async def _audited(
     if ours:
         name = done.body["name"]
         await audit.record(
-            engine, tenant, action=f"trigger.{action}", execution="", task=name, by=by
+            engine,
+            tenant,
+            action=f"trigger.{action}",
+            execution="",
+            task=name,
+            by=by,
+            resource=f"trigger:{name}",
+            details={"after": done.body["hash"]},
         )
     created = done.body["origin"] == wanted["change"]
     return Stored(view(done.body), public_etag(done.etag), created)

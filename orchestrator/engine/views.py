@@ -129,6 +129,8 @@ class ExecutionView(ExecutionSummary):
     compensation: CompensationView | None = None
     terminated: bool = False
     """An operator ended it without waiting for anything."""
+    erased_at: Instant | None = None
+    """Since then its payloads and error messages are gone."""
     input: Any = None
     output: Any = None
     error: FailureView | None = None

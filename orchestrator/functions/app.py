@@ -11,6 +11,7 @@ import azure.functions as func
 from orchestrator.functions import (
     change_feed,
     event_grid,
+    http_audit,
     http_breakers,
     http_control,
     http_deadletters,
@@ -45,6 +46,7 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         http_grants,
         http_events,
         http_triggers,
+        http_audit,
         http_operations,
         queue_orchestration,
         queue_tasks,

@@ -8,7 +8,7 @@ import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Scope
-from orchestrator.engine import control, replay
+from orchestrator.engine import control, erase, replay
 from orchestrator.engine.control import (
     CANCEL,
     CANCEL_COMPENSATING,
@@ -193,6 +193,35 @@ async def replay_execution(call: Call) -> Answer:
         status=202 if result.created else 200,
         headers={"location": f"/v1/executions/{result.id}"},
     )
+
+
+@ROUTES.add(
+    "POST",
+    "v1/executions/{id}/erase",
+    scope=Scope.ADMIN,
+    summary="Erase an execution's data",
+    body=Body(
+        media=JSON_TYPES,
+        schema=ControlRequest,
+        required=False,
+        example={"reason": "request of the customer, ticket 4711"},
+    ),
+    replies={200: Reply(description="It is erased", model=ExecutionView)},
+    errors=_ERRORS,
+)
+async def erase_execution(call: Call) -> Answer:
+    """Input, outputs, payloads of signals, inputs of dead letters and messages of errors are gone
+    for good; statuses, times, types of errors and tags stay. It cannot be replayed or retried any
+    more. One that has not ended is refused (409). The same request again finishes what was cut
+    short; children are erased by themselves."""
+    view = await erase.erase(
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        by=call.principal.subject,
+        reason=(await requests.model(call.req, ControlRequest)).reason,
+    )
+    return Answer(body=view)
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:

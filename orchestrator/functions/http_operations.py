@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 import azure.functions as func
 import orjson
 
+from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import NotFoundError, WeftError
 from orchestrator.engine import health, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
+    http_audit,
     http_breakers,
     http_control,
     http_deadletters,
@@ -107,11 +109,13 @@ async def startup(call: Call) -> Answer:
 @ROUTES.add(
     "GET",
     "metrics",
+    scope=Scope.OPERATE,
     summary="Metrics of the process that answers",
     replies={200: Reply(description="Prometheus text format", media="text/plain"), 503: _DOWN},
 )
 async def metrics(call: Call) -> Answer:
-    """Counters since the process started, and levels. Each process has its own."""
+    """Counters since the process started, and levels. Each process has its own. They are of all
+    tenants together and name none, but tell how much they do."""
     engine = await call.engine()
     text = metrics_catalog.exposition(engine.metrics)
     return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
@@ -189,6 +193,7 @@ def operations() -> list[Route]:
         http_breakers.ROUTES,
         http_triggers.ROUTES,
         http_events.ROUTES,
+        http_audit.ROUTES,
         http_grants.ROUTES,
         ROUTES,
     )

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import UnauthenticatedError, WeftError
 from orchestrator.engine.core import Engine
+from orchestrator.engine.origin import of_request
 from orchestrator.engine.views import Page
 from orchestrator.functions import access, cursors, guards, http_errors, http_params, requests
 from orchestrator.functions.access import Caller
@@ -222,7 +223,8 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
         )
         if engine is not None and not route.checks:
             await guards.check(engine, call.principal, _needed(route), route.path, call.path)
-        return _response(await route.handler(call), trace.id)
+        with of_request(requests.origin(req, trace.id)):
+            return _response(await route.handler(call), trace.id)
     except WeftError as error:
         return http_errors.respond(error, trace.id)
     except (Throttled, Unavailable, TransportError) as error:

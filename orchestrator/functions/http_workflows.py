@@ -7,7 +7,7 @@ from typing import Final
 import azure.functions as func
 
 from orchestrator.domain.authz import Scope
-from orchestrator.engine import catalog
+from orchestrator.engine import catalog, publishing
 from orchestrator.engine.views import (
     Page,
     PublishResult,
@@ -64,12 +64,8 @@ async def publish_workflow(call: Call) -> Answer:
     source = await requests.document(call.req, JSON_TYPES + YAML_TYPES)
     await guards.may_publish(call.principal, source)
     engine = await call.engine()
-    result = await catalog.publish(
-        engine,
-        call.tenant,
-        source,
-        dry_run=call.query["dryRun"],
-        published_by=call.principal.subject,
+    result = await publishing.publish(
+        engine, call.tenant, source, dry_run=call.query["dryRun"], by=call.principal.subject
     )
     if not result.created:
         return Answer(body=result)
@@ -155,7 +151,9 @@ async def get_version(call: Call) -> Answer:
 )
 async def archive_workflow(call: Call) -> Answer:
     """It can no longer be started. Its versions stay readable and what runs goes on."""
-    await catalog.archive(await call.engine(), call.tenant, call.path["name"])
+    await publishing.archive(
+        await call.engine(), call.tenant, call.path["name"], by=call.principal.subject
+    )
     return Answer(status=204)
 
 

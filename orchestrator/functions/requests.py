@@ -30,12 +30,14 @@ from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.parsing import parse_json, parse_json_items, parse_yaml
 from orchestrator.domain.topology import MAX_BODY_BYTES
+from orchestrator.engine.origin import Origin
 
 JSON_TYPES: Final = ("application/json",)
 YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 MAX_KEY_CHARS: Final = 255
 OFF_LOOP_BYTES: Final = 16 * 1024
 MAX_FINDINGS: Final = 100  # shown of one body
+MAX_ADDRESS_CHARS: Final = 60  # of a client: IPv6 with its port has 47
 SHOWN_CHARS: Final = 200  # of a text that somebody sent
 
 # W3C Trace Context, version 00; ids of only zeros are invalid there.
@@ -47,6 +49,21 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 # --- which trace ---------------------------------------------------------------------------------
+
+
+def origin(req: func.HttpRequest, trace_id: str) -> Origin:
+    """Where the request came from. The address is the last one of `X-Forwarded-For`: the platform
+    in front appends it, whatever the client itself has sent. Cut to a printable line."""
+    last = req.headers.get("x-forwarded-for", "").rpartition(",")[2]
+    return Origin(
+        address=_line(last, MAX_ADDRESS_CHARS),
+        agent=_line(req.headers.get("user-agent", ""), SHOWN_CHARS),
+        trace=trace_id,
+    )
+
+
+def _line(text: str, most: int) -> str:
+    return "".join(sign for sign in text[: most * 2] if sign.isprintable()).strip()[:most]
 
 
 @dataclass(frozen=True, slots=True)

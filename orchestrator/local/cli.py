@@ -18,6 +18,7 @@ from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
+    cli_audit,
     cli_auth,
     cli_breakers,
     cli_control,
@@ -302,6 +303,7 @@ cli_signals.register(app)
 cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
+cli_audit.register(app)
 cli_smoke.register(app)
 
 

@@ -1,4 +1,4 @@
-"""Commands of operators: pause, resume, cancel, terminate, retry, replay."""
+"""Commands of operators: pause, resume, cancel, terminate, retry, replay, erase."""
 
 from __future__ import annotations
 
@@ -80,9 +80,14 @@ def replay(
     return DONE
 
 
+def erase(id: Id, reason: Reason = "", url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
+    """Erase an ended execution's data for good; its structure stays."""
+    return _act("erase", id, reason, url, as_json=as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (pause, resume, cancel, terminate, retry, replay):
+    for command in (pause, resume, cancel, terminate, retry, replay, erase):
         app.command()(command)
 
 

@@ -37,6 +37,27 @@ async def test_references_of_one_execution_do_not_depend_on_another(payloads: Pa
     assert len(set(refs)) == len(refs)
 
 
+async def test_delete_removes_all_of_one_execution_and_nothing_else(
+    payloads: PayloadStore,
+) -> None:
+    gone = [await payloads.put("t", "e", "n", f"data {at}".encode()) for at in range(7)]
+    kept = [
+        await payloads.put(tenant, execution, "n", b"data 0")
+        for tenant, execution in (("t", "e2"), ("t", ""), ("t2", "e"), ("T", "e"), ("t", "e/x"))
+    ]
+    for _ in range(2):  # the second finds nothing
+        await payloads.delete("t", "e")
+        for ref in gone:
+            with pytest.raises(PayloadNotFound):
+                await payloads.get(ref)
+    for ref in kept:
+        assert await payloads.get(ref) == b"data 0"
+    assert await payloads.put("t", "e", "n", b"data 0") == gone[0]
+    assert await payloads.get(gone[0]) == b"data 0"
+    await payloads.delete("..", "..")
+    assert await payloads.get(gone[0]) == b"data 0"
+
+
 @pytest.mark.parametrize(
     "change",
     [

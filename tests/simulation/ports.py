@@ -273,6 +273,10 @@ class SimPayloads(_Port):
         await self._after(fault)
         return ref
 
+    async def delete(self, tenant: str, execution: str) -> None:
+        """Nothing here removes payloads."""
+        raise AssertionError("no payload is removed in the simulation")
+
     async def get(self, ref: str) -> bytes:
         """See the port."""
         fault = self._world.plan.at(f"{self._worker.name}.get", self._world.chances.payloads)

@@ -205,7 +205,10 @@ class Watch:
             moved = was in SETTLED and self.letters.may_move(events, position)
             if was == "C" or (was in SETTLED and not moved):
                 self.fail(f"{execution}: task {position} moved from {was} to {now}")
-            if was in "PSsX" and now in "QWCD":
+            # A map that had begun and was stopped goes on when an operator takes up the execution,
+            # though what it needs may be taken up, too.
+            goes_on = was == "X" and now == "W" and str(position) in before.get("maps", {})
+            if was in "PSsX" and now in "QWCD" and not goes_on:
                 self._needs(execution, state["tasks"], *tasks[position])
 
     def _birth(self, execution: str, new: Any) -> None:

@@ -151,6 +151,11 @@ class MemoryPayloads:
             raise PayloadNotFound(ref)
         return self.data[ref]
 
+    async def delete(self, tenant: str, execution: str) -> None:
+        """All of the execution."""
+        for ref in [one for one in self.data if one.startswith(f"mem:v1:{tenant}/{execution}/")]:
+            del self.data[ref]
+
 
 class DictSecrets:
     """Secrets in a dict (tenant, name) -> value."""

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("orchestrator", "activities", "bench", "samples", "tests")
 MAX_LINES = 330
 LONG = {
-    "orchestrator/ports.py": 450,  # one seam, read as one text
+    "orchestrator/ports.py": 455,  # one seam, read as one text
     "tests/": 430,  # long tables of cases
 }
 """Path prefix -> its own limit of lines."""

@@ -6,6 +6,7 @@ late writer can replace nothing. The container's lifecycle rule may delete by ag
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from typing import Any, Final
@@ -96,6 +97,19 @@ class BlobPayloads:
         if hashlib.sha256(data).hexdigest() != digest:
             raise PayloadNotFound(f"payload {digest} is damaged: its content has another hash")
         return data
+
+    async def delete(self, tenant: str, execution: str) -> None:
+        """Remove the blobs of the execution. An account with soft delete keeps them for as long as
+        that says."""
+        begin = f"{encode_name(tenant)}/{encode_name(execution)}/"
+        try:
+            async for name in self._container.list_blob_names(name_starts_with=begin):
+                # From the second page on the SDK asks for the prefix that the answer before named.
+                if name.startswith(begin):
+                    with contextlib.suppress(ResourceNotFoundError):
+                        await self._container.delete_blob(name)
+        except AzureError as error:
+            raise _translated(error, "payloads not removed") from error
 
     async def close(self) -> None:
         """Release the connections."""

@@ -7,10 +7,12 @@ execution come from outside and are encoded, see `payload_names`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +40,16 @@ class FilePayloads:
         if match is None:
             raise PayloadNotFound("not a reference of this payload store")
         return await asyncio.to_thread(self._get, *match.groups())
+
+    async def delete(self, tenant: str, execution: str) -> None:
+        """Remove the execution's folder. Raises `OSError`."""
+        await asyncio.to_thread(self._delete, tenant, execution)
+
+    def _delete(self, tenant: str, execution: str) -> None:
+        folder = self._root.joinpath(encode_name(tenant), encode_name(execution))
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+            _sync_folder(folder.parent)
 
     def _put(self, tenant: str, execution: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()

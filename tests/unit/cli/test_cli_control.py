@@ -10,7 +10,7 @@ import pytest
 from cli_fake_api import FakeApi
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "terminate", "retry"])
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "terminate", "retry", "erase"])
 def test_operator_commands_send_the_reason_and_show_the_state(
     api: FakeApi, weft: Any, verb: str
 ) -> None:

@@ -10,7 +10,7 @@ from orchestrator.domain.topology import AUDIT, TASKS_STANDARD_QUEUE
 from orchestrator.engine import breakers_act, inspect
 from orchestrator.engine.breakers import Breakers
 from orchestrator.engine.leases import LeaseKeeper
-from orchestrator.ports import ActivityCall, ActivityFailed, Query
+from orchestrator.ports import ActivityCall, ActivityFailed, Query, Where
 from tests.support.breakers import (
     FEW,
     PAY,
@@ -212,7 +212,9 @@ async def test_manual_opening_and_closing(make: MakeWorld) -> None:
     await breakers_act.close(world.engine, TENANT, PAY, by="adam", reason="done")
     await later(world, 90_000)
     assert (await world.view(id)).status.value == "COMPLETED"
-    audited = await world.sqlite.query(AUDIT, Query(partition=(TENANT,)))
+    audited = await world.sqlite.query(
+        AUDIT, Query(partition=(TENANT,), where=(Where("type", "=", "audit"),), order_by="n")
+    )
     assert [(one.body["action"], one.body["dependency"]) for one in audited] == [
         ("openBreaker", PAY),
         ("closeBreaker", PAY),

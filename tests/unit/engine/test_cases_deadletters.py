@@ -13,7 +13,7 @@ from orchestrator.engine import control, inspect, letters_act, letters_list
 from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_act import Action, Wish
 from orchestrator.engine.letters_list import LetterFilter
-from orchestrator.ports import ActivityCall, Query
+from orchestrator.ports import ActivityCall, Query, Where
 from tests.support.definitions import flow, retry, task
 from tests.support.world import TENANT, World
 from tests.unit.engine.conftest import MakeWorld
@@ -89,7 +89,9 @@ async def test_manual_retry_repeats_no_succeeded_task_and_keeps_the_failure(
     assert kinds.index("executionFailed") < kinds.index("executionReopened")
     assert kinds.count("tasksReopened") == 1
     await world.verified(started.id)
-    audited = await world.sqlite.query(AUDIT, Query(partition=(TENANT,)))
+    audited = await world.sqlite.query(
+        AUDIT, Query(partition=(TENANT,), where=(Where("type", "=", "audit"),), order_by="n")
+    )
     assert [doc.body["action"] for doc in audited] == ["deadletter.retry"]
 
 

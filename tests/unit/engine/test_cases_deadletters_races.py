@@ -11,15 +11,17 @@ from orchestrator.engine import letters_bulk, letters_list, replay
 from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
-from orchestrator.ports import Query, Unavailable
+from orchestrator.ports import Query, Unavailable, Where
 from tests.support.definitions import flow, retry, task
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 from tests.unit.engine.test_cases_deadletters import Flaky, act, letters, open_letter
 
+RECORDS = Query(partition=(TENANT,), where=(Where("type", "=", "audit"),))
+
 
 async def audited(world: World) -> list[tuple[str, str]]:
-    found = await world.sqlite.query(AUDIT, Query(partition=(TENANT,)))
+    found = await world.sqlite.query(AUDIT, RECORDS)
     return [(doc.body["action"], doc.body["by"]) for doc in found]
 
 
@@ -123,21 +125,21 @@ async def test_whoever_died_before_the_audit_has_its_record_written_by_the_same_
     started = await world.start("flow")
     await world.run_until_quiet()
     id = await open_letter(world)
-    create = world.sqlite.create
+    batch = world.sqlite.batch
 
     async def dies(name: str, *args: Any) -> Any:
         if name == AUDIT:
             raise asyncio.CancelledError
-        return await create(name, *args)
+        return await batch(name, *args)
 
     for acting in (
         act(world, id, Action.SKIP, value=1),
         replay.replay(world.engine, TENANT, started.id, key="k", by="eve"),
     ):
-        world.sqlite.create = dies  # type: ignore[method-assign]
+        world.sqlite.batch = dies  # type: ignore[method-assign]
         with contextlib.suppress(asyncio.CancelledError):
             await acting
-        world.sqlite.create = create  # type: ignore[method-assign]
+        world.sqlite.batch = batch  # type: ignore[method-assign]
         await world.run_until_quiet()
     assert await audited(world) == []
     await act(world, id, Action.SKIP, value=1)

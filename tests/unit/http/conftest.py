@@ -35,7 +35,8 @@ def use_cases(monkeypatch: pytest.MonkeyPatch) -> UseCases:
     )
     places: dict[Any, dict[str, tuple[str, ...]]] = {
         http_workflows: {
-            "catalog": ("publish", "workflow", "workflows", "versions", "version", "archive")
+            "catalog": ("workflow", "workflows", "versions", "version"),
+            "publishing": ("publish", "archive"),
         },
         http_executions: {
             "submit": ("start",),

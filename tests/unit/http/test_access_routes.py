@@ -125,8 +125,10 @@ async def test_a_thing_of_others_answers_like_one_that_is_not(here: Place, route
 async def test_lists_of_another_tenant_are_empty(here: Place) -> None:
     await here.project()
     for route in GUARDED:
-        if "{" in route.path or route.method != "GET":
+        if "{" in route.path or route.method != "GET" or not route.path.startswith("v1/"):
             continue
+        if route.name == "verify_audit":
+            continue  # no list, see test_http_audit
         mine = await here.route("root", route)
         theirs = await here.route("beta", route)
         assert mine.json()["items"], route.name

@@ -28,7 +28,7 @@ async def test_publish_of_new_content_is_201_with_location(
     assert use_cases.last == (
         "publish",
         ("default", {"name": "hello"}),
-        {"dry_run": False, "published_by": "developer"},
+        {"dry_run": False, "by": "developer"},
     )
 
 
@@ -60,7 +60,7 @@ async def test_archive_is_204_without_a_body(client: Client, use_cases: UseCases
     use_cases.answers["archive"] = None
     got = await client("DELETE", "/v1/workflows/hello")
     assert (got.status, got.body) == (204, b"")
-    assert use_cases.last == ("archive", ("default", "hello"), {})
+    assert use_cases.last == ("archive", ("default", "hello"), {"by": "developer"})
 
 
 async def test_a_version_with_its_definition(client: Client, use_cases: UseCases) -> None:

@@ -37,6 +37,7 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
     "POST v1/executions/{id}/replay": ({}, KEY),
     "POST v1/executions/{id}/retry": ({}, {}),
     "POST v1/executions/{id}/signals": ({"name": "go", "payload": 1}, KEY),
+    "POST v1/executions/{id}/erase": ({}, {}),
     "POST v1/deadletters/{letterId}/retry": ({}, {}),
     "POST v1/deadletters/{letterId}/skip": ({"output": 1}, {}),
     "POST v1/deadletters/{letterId}/fail": ({}, {}),
@@ -70,6 +71,7 @@ WANTED = {  # what the execution of the request must be like
     "POST v1/executions/{id}/resume": "waiting",
     "POST v1/executions/{id}/cancel": "waiting",
     "POST v1/executions/{id}/terminate": "waiting",
+    "POST v1/executions/{id}/erase": "done",
 }
 
 

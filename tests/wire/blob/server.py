@@ -3,9 +3,10 @@
 Put Blob: `x-ms-blob-type: BlockBlob`; with `If-None-Match: *` an existing blob is 409
 `BlobAlreadyExists`, and nothing changes. Get Blob: `x-ms-range` is answered with 206 and
 `Content-Range`; a range of an empty blob is 416 `InvalidRange`; a missing blob is 404
-`BlobNotFound`, a missing container 404 `ContainerNotFound`. Create Container is 409 for one that
-exists. Errors carry `x-ms-error-code` and an XML body. Signatures are not checked; that there is
-one, is.
+`BlobNotFound`, a missing container 404 `ContainerNotFound`. Delete Blob is 202. List Blobs gives
+names that begin with `prefix`, two at a time, and where the rest begins. Create Container is 409
+for one that exists. Errors carry `x-ms-error-code` and an XML body. Signatures are not checked;
+that there is one, is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 import ssl
 from typing import Final
+from xml.sax.saxutils import escape
 
 from aiohttp import web
 
@@ -20,6 +22,7 @@ from tests.wire.http_service import HttpService
 
 ACCOUNT: Final = "testaccount"
 ACCOUNT_KEY: Final = "a2V5"
+PAGE: Final = 2  # names in one answer to List Blobs
 
 _RANGE: Final = re.compile(r"bytes=(\d+)-(\d+)")
 
@@ -36,6 +39,8 @@ class BlobServer(HttpService):
         path = f"/{ACCOUNT}/{{container}}/{{blob:.+}}"
         self.route("PUT", path, self._put)
         self.route("GET", path, self._get)
+        self.route("DELETE", path, self._delete)
+        self.route("GET", f"/{ACCOUNT}/{{container}}", self._list)
 
     @property
     def account_url(self) -> str:
@@ -84,6 +89,32 @@ class BlobServer(HttpService):
         part = data[first : last + 1]
         headers = _headers() | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
         return web.Response(status=206, body=part, headers=headers)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        if refused := self._refused(request):
+            return refused
+        if self.blobs.pop(request.match_info["blob"], None) is None:
+            return _error(404, "BlobNotFound")
+        return web.Response(status=202, headers=_headers())
+
+    async def _list(self, request: web.Request) -> web.Response:
+        if refused := self._refused(request):
+            return refused
+        query = request.query
+        if (query.get("restype"), query.get("comp")) != ("container", "list"):
+            return _error(400, "InvalidQueryParameterValue")
+        begin, after = query.get("prefix", ""), query.get("marker", "")
+        names = sorted(name for name in self.blobs if name.startswith(begin) and name > after)
+        page, rest = names[:PAGE], names[PAGE:]
+        blobs = "".join(f"<Blob><Name>{escape(name)}</Name><Properties/></Blob>" for name in page)
+        marker = f"<NextMarker>{escape(page[-1])}</NextMarker>" if rest else "<NextMarker/>"
+        text = (
+            '<?xml version="1.0" encoding="utf-8"?>'
+            f'<EnumerationResults ContainerName="{self.container}"><Prefix>{escape(begin)}</Prefix>'
+            f"<Blobs>{blobs}</Blobs>{marker}"
+            "</EnumerationResults>"
+        )
+        return web.Response(text=text, content_type="application/xml", headers=_headers())
 
     def _refused(self, request: web.Request) -> web.Response | None:
         scheme = request.headers.get("Authorization", "").partition(" ")[0]
