@@ -46,6 +46,7 @@ class Mutant:
     new: str
     also: tuple[ModuleType, ...] = ()
     feature: str = ""  # only seeds that exercise this part, see `run.KINDS`
+    first: int = 0  # seeds are searched from here on: before it none finds this one
 
     def apply(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Until the test ends."""
@@ -185,6 +186,7 @@ MUTANTS = (
         "complete",
         "if ended:",
         "if False:",
+        first=390,
     ),
     Mutant(
         "sweeper that forgets signals",
@@ -192,6 +194,7 @@ MUTANTS = (
         "sweep",
         "await _overdue(engine, signal_docs.TYPE, now)",
         "[]",
+        first=30,
     ),
     Mutant(
         "undone in the order of completion",
@@ -206,6 +209,7 @@ MUTANTS = (
         "compensate",
         "if fold.unsettled():",
         "if False:",
+        first=35,
     ),
     Mutant(
         "the last compensation forgotten",
@@ -263,6 +267,7 @@ MUTANTS = (
         "_reset",
         "codes[task] in SKIPPED_CODES",
         "codes[task] in SKIPPED_CODES | {Code.COMPLETED}",
+        first=64,
     ),
     Mutant(
         "the same wish heard again is refused",
@@ -277,6 +282,7 @@ MUTANTS = (
         "advance",
         "aggregate.state.status is ExecutionStatus.FAILED and not aggregate.fresh",
         "False",
+        first=110,
     ),
     Mutant(
         "action not audited when the answer was lost",
@@ -284,6 +290,7 @@ MUTANTS = (
         "_known",
         "await audit_letter(engine, letter)",
         "pass",
+        first=40,
     ),
     Mutant(
         "replay that copies and does not say so",
