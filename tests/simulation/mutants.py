@@ -29,7 +29,6 @@ from orchestrator.engine import (
     relay,
     replay,
     results,
-    signalled_items,
     sweep,
 )
 
@@ -179,14 +178,7 @@ MUTANTS = (
         "WorkingState.knows_signal",
         "return buffered or id in self.consumed.values() or mark_of(id) in self.taken.values()",
         "return buffered",
-    ),
-    Mutant(
-        "item takes a signal although a worker has failed it",
-        signalled_items,
-        "complete",
-        "if ended:",
-        "if False:",
-        first=390,
+        first=105,
     ),
     Mutant(
         "sweeper that forgets signals",

@@ -138,11 +138,12 @@ class Watch:
             self.fail(f"{where}: {new['status']} without sweepAt, nobody would miss it")
 
     def _child(self, where: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-        """What is told to have ended has, or undoes what it did."""
+        """What is told to have ended has, or undoes what it did; or it was born later, of a
+        submission that nobody waited for any more: it asks at its start, and ends then."""
         if not new.get("settled") or old.get("settled"):
             return
         id = new["execution"]
-        runs = self.statuses.get(id, "CANCELLED") not in ENDED | {"COMPENSATING"}
+        runs = self.statuses.get(id, "CANCELLED") not in ENDED | {"COMPENSATING", "PENDING"}
         if runs and id not in self.letters.reopened:
             self.fail(f"{where}: its child {id} has not ended: {self.statuses[id]}")
 

@@ -148,7 +148,8 @@ def test_containers_are_defined_as_the_store_needs_them() -> None:
     # Task map, events and payloads are not indexed: only what the sweeper and lists ask for.
     assert policy["excludedPaths"] == [{"path": "/*"}]
     included = {one["path"] for one in policy["includedPaths"]}
-    assert included == {*("/tenantId/?", "/executionId/?", "/type/?", "/sweepAt/?", "/createdAt/?")}
+    names = ("tenantId", "executionId", "type", "sweepAt", "createdAt", "receivedAt")
+    assert included == {f"/{name}/?" for name in names}
     first = [[part["path"] for part in one] for one in policy["compositeIndexes"]]
-    assert first == [["/sweepAt", "/id"], ["/createdAt", "/id"]]
+    assert first == [["/sweepAt", "/id"], ["/createdAt", "/id"], ["/receivedAt", "/id"]]
     assert definition(CONTAINERS["control"])["partitionKey"]["kind"] == "Hash"
