@@ -10,5 +10,10 @@ from hypothesis import HealthCheck, settings
 
 # The profile that is active is the parent: with CI in the environment that is Hypothesis's own
 # `ci`, whose examples are the same in every run.
-settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "weft",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=60,  # hundreds of properties: the whole suite has to stay quick
+)
 settings.load_profile("weft")

@@ -120,6 +120,7 @@ MUTANTS = (
         "_write",
         "Replace(doc, etag)",
         "Replace(doc)",
+        first=28,
     ),
     Mutant(
         "commit that ignores the ETag",
@@ -267,14 +268,6 @@ MUTANTS = (
         "_known",
         'letter.get("wish") != wish.digest',
         "True",
-    ),
-    Mutant(
-        "an ended execution believed to be ended for ever",
-        orchestrate,
-        "advance",
-        "aggregate.state.status is ExecutionStatus.FAILED and not aggregate.fresh",
-        "False",
-        first=110,
     ),
     Mutant(
         "action not audited when the answer was lost",
