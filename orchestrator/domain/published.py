@@ -17,6 +17,8 @@ from orchestrator.domain.errors import MalformedError
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 
+STRUCTURED: Final = "application/cloudevents+json"
+"""Media type of one CloudEvent as JSON."""
 OWN_TARGET: Final = "events"
 """The target that is always there: the platform's own queue of events, where triggers look."""
 EVENT_INVALID: Final = "EVENT_INVALID"

@@ -23,6 +23,7 @@ from orchestrator.domain.published import (
     EVENT_REFUSED,
     OWN_TARGET,
     PUBLISH_FAILED,
+    STRUCTURED,
     BadEvent,
     cloud_event,
     message_id,
@@ -38,7 +39,6 @@ from orchestrator.ports import (
 )
 from orchestrator.ports_events import EventRefused
 
-CONTENT_TYPE = "application/cloudevents+json"
 TARGET_ATTRIBUTE = "wefttarget"
 
 
@@ -124,7 +124,7 @@ async def _to_own_queue(engine: Engine, tenant: str, target: str, event: dict[st
         body=jsonvalues.dumps(event),
         message_id=message_id(event["id"]),
         properties={"tenant": tenant, "type": "event"},
-        content_type=CONTENT_TYPE,
+        content_type=STRUCTURED,
     )
     await engine.transport.send([message])
 

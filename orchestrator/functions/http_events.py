@@ -17,6 +17,7 @@ from orchestrator.domain.authz import Scope
 from orchestrator.domain.cloudevents import SPEC_VERSION, CloudEvent
 from orchestrator.domain.errors import ErrorDetail, MalformedError, UnsupportedMediaError, WeftError
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.published import STRUCTURED
 from orchestrator.engine import events
 from orchestrator.engine.views import View
 from orchestrator.engine.views_events import EventFault, EventReceipt, EventsReceipt
@@ -27,7 +28,6 @@ from orchestrator.functions.requests import JSON_TYPES, MAX_FINDINGS, Param
 
 ROUTES: Final = Routes("Events")
 
-STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
 GRID_KIND: Final = "aeg-event-type"
 """Header of Event Grid's deliveries: what kind of delivery it is."""

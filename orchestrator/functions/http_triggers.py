@@ -8,6 +8,7 @@ import azure.functions as func
 
 from orchestrator.domain import cloudevents
 from orchestrator.domain.authz import Scope
+from orchestrator.domain.published import STRUCTURED
 from orchestrator.domain.trigger_model import TriggerModel
 from orchestrator.engine import trigger_trial, triggers
 from orchestrator.engine.triggers import Stored
@@ -30,7 +31,7 @@ EXAMPLE: Final = {
     "input": {"orderId": "${event.data.id}", "lines": "${event.data.lines}"},
 }
 _BODY: Final = Body(media=JSON_TYPES + YAML_TYPES, schema=TriggerModel, example=EXAMPLE)
-_EVENT_TYPES: Final = (*JSON_TYPES, "application/cloudevents+json")
+_EVENT_TYPES: Final = (*JSON_TYPES, STRUCTURED)
 
 
 def _answer(stored: Stored) -> Answer:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from orchestrator.domain.published import STRUCTURED
 from orchestrator.local import cli_input
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
@@ -33,7 +34,7 @@ def send(
     starts nothing twice. Exit 1 if one is refused or becomes a dead letter."""
     source = cli_input.read_file(file)
     many = source.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-    kind = "application/cloudevents-batch+json" if many else "application/cloudevents+json"
+    kind = "application/cloudevents-batch+json" if many else STRUCTURED
     with Client(url) as client:
         found = client.send_events(source, content_type=kind)
     if as_json:

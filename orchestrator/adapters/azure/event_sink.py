@@ -16,11 +16,10 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.messaging import CloudEvent
 from azure.eventgrid.aio import EventGridPublisherClient
 
-from orchestrator.domain.published import message_id
+from orchestrator.domain.published import STRUCTURED, message_id
 from orchestrator.ports import OutMessage, Transport, TransportError
 from orchestrator.ports_events import EventRefused
 
-CONTENT_TYPE: Final = "application/cloudevents+json"
 EVENT_GRID: Final = "eventgrid:"
 _REFUSED: Final = frozenset({400, 413, 415, 422})
 """Statuses that are the event's own fault. 401, 403 and 404 are the platform's: somebody can mend
@@ -64,7 +63,7 @@ class AzureEventSink:
             queue=address.removeprefix("queue:"),
             body=event,
             message_id=message_id(event_id),
-            content_type=CONTENT_TYPE,
+            content_type=STRUCTURED,
         )
         await self._transport.send([message])
 
