@@ -1,0 +1,94 @@
+"""What the engine needs of Durable Functions: instances of orchestrations, by their id.
+
+The Durable extension and the embedded host speak the same protocol, so there is one adapter; tests
+have a fake. All payloads are JSON *text*. Errors are those of `ports`: `Unavailable` (not reached,
+or no answer), `Throttled`; `NotFound` where an instance does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+
+class InstanceStatus(StrEnum):
+    """Durable's own names (`runtimeStatus`)."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    CONTINUED = "ContinuedAsNew"  # for the moment between two generations
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TERMINATED = "Terminated"
+    CANCELED = "Canceled"
+
+
+ENDED: Final = frozenset(
+    {
+        InstanceStatus.COMPLETED,
+        InstanceStatus.FAILED,
+        InstanceStatus.TERMINATED,
+        InstanceStatus.CANCELED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """What Durable tells of one instance."""
+
+    id: str
+    name: str  # the orchestrator function
+    status: InstanceStatus
+    output: str | None = None  # JSON text; of a failed one, its message as JSON text
+    custom_status: str | None = None  # JSON text
+    created_at: int  # epoch ms
+    updated_at: int  # epoch ms
+    history: tuple[dict[str, Any], ...] | None = None
+    """As the HTTP API answers with `showHistory=true`; None if it was not asked for."""
+
+
+class Orchestrations(Protocol):
+    """The instances of one task hub."""
+
+    async def start(self, name: str, instance: str, payload: str) -> None:
+        """Start `name` under that id. An instance that has not ended is left alone; one that has
+        ended is *started anew* by Durable, so ask `status` first. Raises `NotFound`: there is no
+        such orchestrator."""
+        ...
+
+    async def status(self, instance: str, *, history: bool = False) -> Instance | None:
+        """What is known of it; None if it does not exist."""
+        ...
+
+    async def raise_event(self, instance: str, name: str, payload: str) -> None:
+        """Hand it an external event, kept until it asks for one. Raises `NotFound`, also of one
+        that has ended."""
+        ...
+
+    async def terminate(self, instance: str, reason: str) -> None:
+        """End it. Not an error if it has ended. Raises `NotFound`."""
+        ...
+
+    async def suspend(self, instance: str, reason: str) -> None:
+        """Let it rest; events are kept. Raises `NotFound`, also of one that has ended."""
+        ...
+
+    async def resume(self, instance: str, reason: str) -> None:
+        """Go on. Raises `NotFound`, also of one that has ended."""
+        ...
+
+    async def rewind(self, instance: str, reason: str) -> None:
+        """Take a failed one up again: what failed is done again, what was done is not. Raises
+        `NotFound`, also of one that has not failed."""
+        ...
+
+    async def purge(self, instance: str) -> None:
+        """Delete the history of one that has ended. Not an error if there is none."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections. Idempotent."""
+        ...
