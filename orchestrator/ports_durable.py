@@ -92,3 +92,52 @@ class Orchestrations(Protocol):
     async def close(self) -> None:
         """Release connections. Idempotent."""
         ...
+
+
+class CodeWorkflows(Protocol):
+    """The code workflows that are deployed with this app: orchestrator functions of Durable
+    Functions, registered under a workflow's name and a version."""
+
+    def names(self) -> frozenset[str]:
+        """All that are registered."""
+        ...
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """The registered versions, ascending; none of a name that is not registered."""
+        ...
+
+    def function(self, name: str, version: int) -> str:
+        """The Azure function of a version. Raises `KeyError`."""
+        ...
+
+    def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """JSON Schema of its input; None: anything. Raises `KeyError`."""
+        ...
+
+    def output_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """JSON Schema of its output; None: anything. Raises `KeyError`."""
+        ...
+
+
+class Empty:
+    """No code workflow at all."""
+
+    def names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    def function(self, name: str, version: int) -> str:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+    def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+    def output_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)

@@ -24,6 +24,7 @@ from orchestrator.ports import (
     Transport,
 )
 from orchestrator.ports_auth import Authenticator, Closed
+from orchestrator.ports_durable import CodeWorkflows, Empty, Orchestrations
 from orchestrator.ports_events import EventSink
 
 P = TypeVar("P")
@@ -91,6 +92,10 @@ class Engine:
     """Where events for targets outside of the platform go. None: to its own queue of events."""
     event_targets: frozenset[str] = frozenset()
     """Names of further targets, where there is no sink for them."""
+    code: CodeWorkflows = field(default_factory=Empty)
+    """The code workflows that are deployed with this app."""
+    orchestrations: Orchestrations | None = None
+    """The task hub that runs them. None: this process has none, and starts are put off."""
     tunables: Tunables = field(default_factory=Tunables)
     metrics: Metrics = field(default_factory=Metrics)
     aggregates: Lru[Any] = field(init=False)
@@ -139,8 +144,9 @@ class Engine:
         parts = [part for part in self.parts.values() if hasattr(part, "close")]
         self.parts.clear()
         failed: list[Exception] = []
-        sinks = () if self.sink is None else (self.sink,)
-        ports = (self.activities, *sinks, self.transport, self.store)
+        given = (self.sink, self.orchestrations)
+        optional = tuple(port for port in given if port is not None)
+        ports = (self.activities, *optional, self.transport, self.store)
         for closing in (*parts, *ports, *self.others):
             try:
                 await closing.close()
