@@ -20,7 +20,16 @@ from orchestrator.domain.messages import BadMessage, Message, MessageType, decod
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import competing, deadletters, facts, handback, relay, repairs, signal_docs
+from orchestrator.engine import (
+    competing,
+    deadletters,
+    facts,
+    handback,
+    places,
+    relay,
+    repairs,
+    signal_docs,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -148,6 +157,7 @@ async def advance(
                 await once(True)  # an operator may have reopened it since
                 return
             await signal_docs.put_away(engine, partition, messages)
+            await places.left(engine, aggregate, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
