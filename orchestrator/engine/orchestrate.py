@@ -28,6 +28,7 @@ from orchestrator.engine import (
     places,
     relay,
     repairs,
+    shapes,
     signal_docs,
 )
 from orchestrator.engine.aggregate import Aggregate
@@ -242,7 +243,7 @@ async def _hand_back_unseen(
     incoming: Sequence[Incoming],
 ) -> None:
     unseen = signal_docs.unseen(aggregate.state, messages)
-    if unseen:
+    if unseen and not shapes.waiting_for(aggregate):
         await handback.send(
             engine,
             unseen,

@@ -24,7 +24,7 @@ from typing import Any, Final
 from orchestrator.domain import jsonvalues, places
 from orchestrator.domain.errors import ErrorDetail, InvalidError
 from orchestrator.domain.expressions import ExpressionError, Scope
-from orchestrator.domain.inputs import Cancel, Input, Start
+from orchestrator.domain.inputs import Cancel, Input, SignalArrived, Start
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.places import Group, Holder, Verdict
@@ -33,7 +33,6 @@ from orchestrator.domain.topology import CONTROL, EXECUTIONS, SCHEMA_VERSION
 from orchestrator.domain.workflow import ConcurrencyPolicy, Workflow
 from orchestrator.engine import documents, outbox
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.competing import CONFLICT_WAIT_MS, PATIENT_CONFLICTS
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import Unclear, patiently
@@ -49,11 +48,16 @@ from orchestrator.ports import (
 log = logging.getLogger(__name__)
 
 TRIES: Final = 50
+PATIENT_CONFLICTS: Final = 2  # as in `competing`
+CONFLICT_WAIT_MS: Final = 2
 LOOK_MS: Final = 30_000
 """A process looks after the holders of a full group at most this often."""
-YOUNG_MS: Final = 60_000
+YOUNG_MS: Final = 24 * 3600 * 1000
 """A holder whose document is not found counts this long: a replica may lag."""
 TELL_AGAIN_MS: Final = 120_000
+_ASKING: Final = frozenset({MessageType.PLACE, MessageType.EXECUTION_STARTED, MessageType.CHECK})
+"""What lets an execution ask for a place. One that had ended by then, and was remembered as it was
+before, has to give it back at once."""
 EMPTY_TTL_SECONDS: Final = 24 * 3600
 BY: Final = "concurrency"
 
@@ -111,13 +115,16 @@ async def admitted(
         group = await _stay(engine, aggregate, place)
         by = group.displacer(aggregate.execution)
         return list(inputs) if by is None else [_displaced(by), *inputs]
-    if not asked and not any(isinstance(given, Start) for given in inputs):
+    # A signal begins it, too: it may be faster than the message that does.
+    if not asked and not any(isinstance(given, Start | SignalArrived) for given in inputs):
         return list(inputs)
-    others: list[Input] = [given for given in inputs if not isinstance(given, Start)]
+    others: list[Input] = [
+        given for given in inputs if not isinstance(given, Start | SignalArrived)
+    ]
     verdict, group = await _arrive(engine, aggregate, place)
     match verdict:
         case Verdict.HOLDS:
-            return [Start(), *others]
+            return [Start(), *inputs]
         case Verdict.SKIPPED:
             reason = f"skipped: {place['limit']} of its concurrency group run already"
             return [Cancel(by=BY, reason=reason), *others]
@@ -131,7 +138,7 @@ async def left(engine: Engine, aggregate: Aggregate, messages: Sequence[Message]
     """The execution has ended: its place goes to who waits longest. Raises what the store and the
     broker raise; doing it again is harmless."""
     place = aggregate.header.get("place")
-    if place is None or not any(message.type is MessageType.PLACE for message in messages):
+    if place is None or not any(message.type in _ASKING for message in messages):
         return
     await _leave(engine, aggregate.partition[0], place, {aggregate.execution})
 
@@ -282,7 +289,8 @@ def _parse(found: Document | None) -> Group:
 
 
 async def _call(engine: Engine, tenant: str, holders: Sequence[Holder]) -> None:
-    await _send(engine, tenant, [one.execution for one in holders], MessageType.EXECUTION_STARTED)
+    """As a check: it also asks for signals that came while it waited."""
+    await _send(engine, tenant, [one.execution for one in holders], MessageType.CHECK)
 
 
 async def _send(engine: Engine, tenant: str, executions: Sequence[str], kind: MessageType) -> None:
