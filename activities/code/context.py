@@ -14,10 +14,10 @@ from typing import Any, Final
 from activities.code.frame import Frame
 from activities.code.retry import Retry, policy_doc
 from activities.code.tasks import ContinueAsNew, SignalTask, Task, Together
-from activities.code.values import Secret, check_size, take_secrets, to_json, to_text
+from activities.code.values import Secret, check_size, duration_ms, take_secrets, to_json, to_text
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS, MAX_ATTEMPT_TIMEOUT_MS
-from orchestrator.domain.durations import format_duration, parse_duration
+from orchestrator.domain.durations import format_duration
 from orchestrator.domain.orchestration import Envelope
 from orchestrator.domain.orchestration_result import decode_output
 from orchestrator.ports_durable import ACTIVITY_FUNCTION, Pending, Replay
@@ -127,8 +127,8 @@ class CodeContext:
         """Run the `@activity` of that name; gives its output (JSON).
 
         `retry`: None runs it once. With a policy the attempts are an instance of their own, so that
-        it can be combined with `all` and `any` like any other step. `timeout`: of one attempt, 5 min
-        unless given, 30 min at most. All attempts have the same idempotency key. Raises
+        it can be combined with `all` and `any` like any other step. `timeout`: of one attempt,
+        5 min unless given, 30 min at most. All attempts have the same idempotency key. Raises
         `ActivityFailed` if `input` is no JSON or too large.
         """
         given, secrets = take_secrets(input)
@@ -155,7 +155,9 @@ class CodeContext:
         request = {"kind": "activity", "call": call, "policy": policy_doc(retry.policy())}
         return self._task(self._replay.orchestrator(CALL_FUNCTION, _text(request)))
 
-    def call_workflow(self, name: str, input: Any = None, *, version: int | None = None) -> Task[Any]:
+    def call_workflow(
+        self, name: str, input: Any = None, *, version: int | None = None
+    ) -> Task[Any]:
         """Run another code workflow as a child; gives its output (JSON).
 
         `version`: None takes the latest that is deployed when it starts, and stays on it. Raises
@@ -284,7 +286,7 @@ def _winner(tasks: Sequence[Task[Any]], raw: Any) -> Task[Any]:
 def _timeout(text: str | None) -> int:
     if text is None:
         return DEFAULT_TIMEOUT_MS
-    ms = parse_duration(text)
+    ms = duration_ms(text)
     if ms > MAX_ATTEMPT_TIMEOUT_MS:
         longest = format_duration(MAX_ATTEMPT_TIMEOUT_MS)
         raise ValueError(f"{text} is longer than one attempt may take, {longest}")
@@ -293,7 +295,7 @@ def _timeout(text: str | None) -> int:
 
 def _span(duration: str | timedelta) -> timedelta:
     if isinstance(duration, str):
-        return timedelta(milliseconds=parse_duration(duration, allow_zero=True))
+        return timedelta(milliseconds=duration_ms(duration, allow_zero=True))
     return max(duration, timedelta())
 
 

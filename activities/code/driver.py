@@ -6,6 +6,7 @@ fail. Everything here is replayed with the workflow, so it keeps the same rules 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
@@ -132,10 +133,8 @@ def _steps(replay: Replay, workflow: CodeWorkflow, context: CodeContext, given: 
 
 def _wait(replay: Replay, task: Task[Any]) -> Steps:
     """Until `task` has ended, with all that its result needs."""
-    try:
+    with contextlib.suppress(Exception):  # `task.result` tells it in our words
         yield task.raw
-    except Exception:  # noqa: S110 - Durable throws what `task.result` tells in our words
-        pass
     for part in [part for part in task.parts() if part.done]:
         part.settle(replay)
         if isinstance(part, SignalTask) and part.stored is not None:
@@ -189,10 +188,8 @@ def _tell(replay: Replay, envelope: Envelope) -> Steps:
         "item": envelope.item,
         "instance": replay.instance,
     }
-    try:
+    with contextlib.suppress(Exception):
         yield replay.activity(ENDED_FUNCTION, _text(word))
-    except Exception:  # noqa: S110 - see above
-        pass
 
 
 def _load(replay: Replay, payload: Payload) -> Steps:

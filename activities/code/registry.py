@@ -20,7 +20,7 @@ from orchestrator.domain.definition_types import NAME_PATTERN
 
 NAME: Final = re.compile(NAME_PATTERN)
 F = TypeVar("F", bound=Callable[..., Any])
-_SHAPE: Final = "a code workflow looks like `def flow(ctx: CodeContext, input: Model)`, with `yield`"
+_SHAPE: Final = "write `def flow(ctx: CodeContext, input: Model)`, with `yield` inside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def _takes_input(fn: Callable[..., Any], where: str) -> bool:
     parameters = list(inspect.signature(fn).parameters.values())
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not 1 <= len(parameters) <= 2 or any(one.kind not in plain for one in parameters):
-        raise RegistrationError(f"{where} takes the context, then its input, nothing else; {_SHAPE}")
+        raise RegistrationError(f"{where} takes the context, then its input; {_SHAPE}")
     return len(parameters) == 2
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from activities.code.values import duration_ms
 from orchestrator.domain.defaults import (
     DEFAULT_BACKOFF_COEFFICIENT,
     DEFAULT_INITIAL_INTERVAL_MS,
@@ -14,7 +15,7 @@ from orchestrator.domain.defaults import (
     DEFAULT_MAX_INTERVAL_MS,
     MAX_ATTEMPTS,
 )
-from orchestrator.domain.durations import format_duration, parse_duration
+from orchestrator.domain.durations import format_duration
 from orchestrator.domain.workflow import Jitter, RetryPolicy
 
 
@@ -42,11 +43,11 @@ class Retry:
             raise ValueError("backoff_coefficient must be at least 1")
         if self.jitter not in {str(one) for one in Jitter}:
             raise ValueError(f"jitter must be one of {', '.join(Jitter)}")
-        initial = parse_duration(self.initial_interval)
+        initial = duration_ms(self.initial_interval)
         longest = (
             max(initial, DEFAULT_MAX_INTERVAL_MS)
             if self.max_interval is None
-            else parse_duration(self.max_interval)
+            else duration_ms(self.max_interval)
         )
         return RetryPolicy(
             max_attempts=self.max_attempts,

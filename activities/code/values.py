@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from orchestrator.domain import jsonvalues
+from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.orchestration_result import MAX_STEP_BYTES
@@ -72,6 +73,14 @@ def check_size(size: int, *, what: str) -> None:
     raise ActivityFailed(
         Failure(type=FailureType.PAYLOAD_TOO_LARGE, message=message, retryable=False)
     )
+
+
+def duration_ms(text: str, *, allow_zero: bool = False) -> int:
+    """`parse_duration` as Python's own functions fail: raises `ValueError`."""
+    try:
+        return parse_duration(text, allow_zero=allow_zero)
+    except DurationError as error:
+        raise ValueError(error.message) from None
 
 
 def take_secrets(value: Any) -> tuple[Any, list[list[Any]]]:

@@ -24,8 +24,9 @@ from orchestrator.ports import (
 async def run(engine: Engine, request: dict[str, Any]) -> str:
     """One attempt of an activity that a code workflow calls; its output (`encode_output`).
 
-    `request`: activity, input, key, timeoutMs, tenant, execution, task, item, attempt (1 if absent),
-    traceparent, secrets (`[[path, name], …]`, places in the input). Raises `ActivityFailed`.
+    `request`: activity, input, key, timeoutMs, tenant, execution, task, item, attempt (1 if
+    absent), traceparent, secrets (`[[path, name], …]`, places in the input). Raises
+    `ActivityFailed`.
     """
     call = ActivityCall(
         activity=request["activity"],
@@ -88,7 +89,9 @@ async def support(engine: Engine, request: dict[str, Any]) -> str:
                 (await claimcheck.store(engine, where, "output", data)).to_doc()
             ).decode()
     except (StoreError, PayloadNotFound, OSError) as error:
-        raise _failed(type(error).__name__, f"the platform could not do it: {error}", True) from None
+        raise _failed(
+            type(error).__name__, f"the platform could not do it: {error}", True
+        ) from None
     versions = engine.code.versions(request["workflow"])
     if not versions:
         raise _failed("UNKNOWN_WORKFLOW", f"no code workflow {request['workflow']} is deployed")

@@ -70,9 +70,7 @@ def _orchestrator(
     return orchestrator
 
 
-async def _step(
-    provider: EngineProvider, step: Callable[..., Awaitable[str]], request: str
-) -> str:
+async def _step(provider: EngineProvider, step: Callable[..., Awaitable[str]], request: str) -> str:
     try:
         return await step(await provider.get(), _read(request))
     except ActivityFailed as error:

@@ -1,10 +1,10 @@
 """`ports_durable.Replay` over the context of azure-functions-durable 1.7.
 
-The one place that knows the library's inside. It knows too much of it on two counts, both about
-external events: the library keeps only the last of several that came early, hands that one out
-again for every later wait, and calls it a duplicate (`deferred_tasks`); and it loads JSON with a
-hook that makes objects of what a user sends (`__class__`, `__module__`). So signals are taken in by
-an inbox of ours, before the library sees that nobody waits for them; and everything we send is text.
+The one place that knows the library's inside, for two reasons. Of external events that come early
+the library keeps only the last one, hands that out again for every later wait, and calls it a
+duplicate (`deferred_tasks`); so signals are taken in by an inbox of ours, before the library sees
+that nobody waits for them. And it loads JSON with a hook that makes objects of what a user sends
+(`__class__`, `__module__`); so everything that we send is text.
 """
 
 from __future__ import annotations

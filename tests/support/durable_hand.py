@@ -107,7 +107,10 @@ class Hand:
         self._new = []
         self.state = self._run()
         found = self.state["actions"][0]
-        assert found[: len(self.actions)] == self.actions, "it decided otherwise in a replay"
+        before = _flat(self.actions)
+        assert _asked(_flat(found)[: len(before)]) == _asked(before), (
+            "decided otherwise in a replay"
+        )
         for action in _flat(found[len(self.actions) :]):
             self._ask(action)
         self.actions = found
@@ -187,6 +190,11 @@ def _flat(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         inner = action.get("compoundActions")
         flat.extend([action] if inner is None else _flat(inner))
     return flat
+
+
+def _asked(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """But for whether a timer was cancelled meanwhile."""
+    return [{**action, "isCanceled": None} for action in actions]
 
 
 def _at(moment: datetime) -> str:
