@@ -14,7 +14,7 @@ from typing import Any, Final
 from activities.code.frame import Frame
 from activities.code.retry import Retry, policy_doc
 from activities.code.tasks import ContinueAsNew, SignalTask, Task, Together
-from activities.code.values import Secret, check_size, duration_ms, take_secrets, to_json, to_text
+from activities.code.values import Secret, duration_ms, take_secrets, to_json, to_text
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS, MAX_ATTEMPT_TIMEOUT_MS
 from orchestrator.domain.durations import format_duration
@@ -138,7 +138,8 @@ class CodeContext:
         call = {
             "v": 1,
             "activity": name,
-            "input": to_json(given, what=what),
+            # As text: on the way to the function Durable's library makes objects of some dicts.
+            "input": to_text(given, what=what),
             "key": f"{self._replay.instance}:{self.generation}:{number}",
             "timeoutMs": _timeout(timeout),
             "tenant": envelope.tenant,
@@ -149,7 +150,6 @@ class CodeContext:
         }
         if secrets:
             call["secrets"] = secrets
-        check_size(len(jsonvalues.dumps(call["input"])), what=what)
         if retry is None:
             return self._task(self._replay.activity(ACTIVITY_FUNCTION, _text(call)))
         request = {"kind": "activity", "call": call, "policy": policy_doc(retry.policy())}

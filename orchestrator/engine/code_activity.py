@@ -24,8 +24,8 @@ from orchestrator.ports import (
 async def run(engine: Engine, request: dict[str, Any]) -> str:
     """One attempt of an activity that a code workflow calls; its output (`encode_output`).
 
-    `request`: activity, input, key, timeoutMs, tenant, execution, task, item, attempt (1 if
-    absent), traceparent, secrets (`[[path, name], …]`, places in the input). Raises
+    `request`: activity, input (JSON text), key, timeoutMs, tenant, execution, task, item, attempt
+    (1 if absent), traceparent, secrets (`[[path, name], …]`, places in the input). Raises
     `ActivityFailed`.
     """
     call = ActivityCall(
@@ -99,7 +99,7 @@ async def support(engine: Engine, request: dict[str, Any]) -> str:
 
 
 async def _with_secrets(engine: Engine, request: dict[str, Any]) -> Json:
-    value: Any = request["input"]
+    value: Any = jsonvalues.loads(request["input"])
     for path, name in request.get("secrets", ()):
         try:
             secret = await engine.secrets.get(request["tenant"], name)

@@ -167,10 +167,13 @@ class Hand:
         return found
 
     def sent(self, number: int) -> Any:
-        """The input of an activity or child."""
+        """The input of an activity or child; that of a user's activity as a value."""
         value = self.asked[number]["input"]
         while isinstance(value, str):
             value = json.loads(value)
+        call = value.get("call", value)
+        if "activity" in call:
+            call["input"] = json.loads(call["input"])
         return value
 
     def names(self) -> list[str]:
