@@ -165,7 +165,9 @@ def next_instance(
     number      1, 2, … : instances of this task so far
     id          its id, whether or not it exists yet
     settled     its end is taken in, or it will never exist (absent: it may be running)
+    failed      it ended as Failed, so that it can be rewound
     rewind      an operator wants the failed one taken up again, not another one
+    failedAt    when the one that was rewound had failed: that end is no news (Durable's time)
     deadlineAt  when the task's `timeout` ends it (epoch ms; absent: never)
     lookMs      how long the next look waits; doubles while nothing is wrong
     crashes     workers that died while they started it
@@ -178,3 +180,30 @@ def next_instance(
     number = 1 if before is None else before["number"] + 1
     id = instance_id(partition[1], doc["task"], doc.get("item"), number, own=own)
     return {"number": number, "id": id}
+
+
+def taken_up(instance: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `instance` of a task that an operator retries as it was: one that failed is rewound."""
+    if not instance.get("failed"):
+        return instance
+    return {"number": instance["number"], "id": instance["id"], "rewind": True}
+
+
+def following(
+    partition: tuple[str, str], doc: Mapping[str, Any], instance: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The instance after one that should have been rewound and cannot be."""
+    number = instance["number"] + 1
+    id = instance_id(partition[1], doc["task"], doc.get("item"), number, own=False)
+    return {"number": number, "id": id}
+
+
+def pin(name: str) -> str:
+    """Where an execution's header keeps (`pins`) the version of code workflow `name` that its
+    `durable` tasks run. No workflow's name holds a colon."""
+    return f"durable:{name}"
+
+
+def use_field(name: str, version: int) -> str:
+    """Property of an execution document that says that it runs this version of a code workflow."""
+    return f"code:{name}:{version}"

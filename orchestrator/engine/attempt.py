@@ -173,6 +173,14 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 
+async def given(engine: Engine, claim: Claim) -> Json:
+    """The input of what a claimed task starts: an operator's, or its own. Raises as `resolve`."""
+    edited = claim.doc.get("inputOverride")
+    if edited is not None:
+        return await claimcheck.load(engine, Payload.from_doc(edited))
+    return await resolve(engine, claim.aggregate, claim.spec, claim.item)
+
+
 async def resolve(
     engine: Engine, aggregate: Aggregate, spec: TaskSpec, index: int | None, *, masked: bool = False
 ) -> Json:

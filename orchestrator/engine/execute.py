@@ -22,6 +22,7 @@ from orchestrator.engine import (
     gate,
     handback,
     notify,
+    orchestrations,
     results,
     waiting,
 )
@@ -122,6 +123,8 @@ async def _work(
             try:
                 if claim.spec.type is TaskType.WORKFLOW:
                     outcome = await children.begin(engine, claim)
+                elif claim.spec.type is TaskType.DURABLE:
+                    outcome = await orchestrations.begin(engine, claim)
                 else:
                     outcome = await attempt.run(engine, claim)
                 if outcome is not None:

@@ -72,6 +72,7 @@ async def replay(
             code="CANNOT_REPLAY",
         )
     number: int = origin.header["version"]
+    kind = {"kind": origin.header["kind"]} if "kind" in origin.header else {}
     if latest:
         head = await catalog.head(engine, tenant, name)
         if head.body["archived"]:
@@ -80,7 +81,8 @@ async def replay(
                 code="WORKFLOW_ARCHIVED",
             )
         number = int(head.body["latest"])
-    workflow = await catalog.compiled(engine, tenant, name, number)
+        kind = catalog.kind_fields(head)
+    workflow = await catalog.compiled(engine, tenant, name, number, code=bool(kind))
     if start_at is not None and workflow.index.get(start_at, workflow.visible) >= workflow.visible:
         raise NotFoundError(
             f"version {number} of workflow {name!r} has no task {start_at!r}",
@@ -107,6 +109,7 @@ async def replay(
     pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
     if pinned:
         header["pins"] = pinned
+    header |= kind | pins.uses(workflow, pinned or {})
     if not await submit.store(engine, partition, header, workflow, kept):
         known = await submit.repeat(engine, tenant, id, digest, key or "")
         if known is None:

@@ -17,7 +17,6 @@ from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import (
     ConflictError,
     InvalidError,
-    NotFoundError,
     TooLargeError,
 )
 from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
@@ -86,13 +85,9 @@ async def start(
             f"workflow {workflow!r} is archived; publish it again to start it",
             code="WORKFLOW_ARCHIVED",
         )
-    number = version if version is not None else int(head.body["latest"])
-    if not 1 <= number <= head.body["latest"]:
-        raise NotFoundError(
-            f"workflow {workflow!r} has no version {number}; the latest is {head.body['latest']}",
-            code="VERSION_NOT_FOUND",
-        )
-    runnable = await catalog.compiled(engine, tenant, workflow, number)
+    number = catalog.number_of(head, version)
+    code = catalog.is_code(head)
+    runnable = await catalog.compiled(engine, tenant, workflow, number, code=code)
     check_input(runnable, input)
     partition = (tenant, execution)
     try:
@@ -113,8 +108,10 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
-    if pinned := await pins.resolve(engine, tenant, runnable):
+    pinned = await pins.resolve(engine, tenant, runnable)
+    if pinned:
         header["pins"] = pinned
+    header |= catalog.kind_fields(head) | pins.uses(runnable, pinned)
     header |= {} if link is None else link.header
     created = await store(engine, partition, header, runnable)
     if not created:

@@ -244,7 +244,7 @@ def test_what_the_worker_resolves() -> None:
     assert never.when.evaluate(Scope()) is False
     assert always.when is None
     assert (signal.signal, signal.wait_ms, signal.schema) == ("x", 2_000, {"type": "object"})
-    assert (signal.raw, wait.raw, wait.signal) == (None, None, "")
+    assert (wait.signal, wait.orchestration) == ("", "")
 
 
 def test_the_workflow_itself() -> None:
