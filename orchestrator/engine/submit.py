@@ -27,7 +27,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, relay
+from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, places, relay
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
@@ -89,6 +89,7 @@ async def start(
     code = catalog.is_code(head)
     runnable = await catalog.compiled(engine, tenant, workflow, number, code=code)
     check_input(runnable, input)
+    place = places.header(runnable, tenant, execution, input, labels)
     partition = (tenant, execution)
     try:
         payload = await claimcheck.store(engine, partition, "input", jsonvalues.dumps(input))
@@ -103,6 +104,7 @@ async def start(
         "requestHash": digest,
         **{documents.tag_field(name): value for name, value in labels.items()},
         **(more or {}),
+        **place,
     }
     if key is not None:
         header["key"] = key
