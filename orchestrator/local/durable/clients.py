@@ -24,7 +24,10 @@ from orchestrator.local.durable.store_rows import (
     reset,
 )
 
-_COLUMNS: Final = "id, name, execution, status, suspended, payload, output, custom_status, created, updated, parent"
+_COLUMNS: Final = (
+    "id, name, execution, status, suspended, payload, output, custom_status, created, updated,"
+    " parent"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ def select(store: DurableStore, where: str, values: Sequence[Any], limit: int = 
     """Those that fulfil the condition, the oldest first."""
     sql = f"SELECT {_COLUMNS} FROM instances WHERE {where} ORDER BY created, id LIMIT ?"
     rows = store.db.execute(sql, (*values, limit)).fetchall()
-    names = _COLUMNS.split(", ")
+    names = _COLUMNS.replace(" ", "").split(",")
     return [Status(**dict(zip(names, row, strict=True))) for row in rows]
 
 
