@@ -11,8 +11,9 @@ order a completion would reach another task than the one that it belongs to.
 - **External events** go into the history when the orchestrator waits for them. The library (1.7.0)
   keeps only the last of several early events of one name; handed over one per wait, none is lost.
 
-`Machine.turn` is a generator: it yields the context (JSON) that the orchestrator function takes, and
-is sent its answer, or thrown what the function raised. `drive` does so with a plain function.
+`Machine.turn` is a generator: it yields the context (JSON) that the orchestrator function takes,
+and is sent its answer, or thrown what the function raised. `protocol.drive` does so with a plain
+function.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Machine:
         self._attempts: Counter[int] = Counter()  # by the first one's `EventId`
         self._delivered: Counter[str] = Counter()
         self._waits: list[str] | None = None  # names; None: the orchestrator was not asked yet
-        self._turn = Turn(events=[], scheduled=[], held=[], custom_status=None, outcome=None)
+        self._turn = Turn()
         self._seen = 0  # events of the history that the orchestrator has been told
         self._dirty = False
         for event in history:
@@ -71,9 +72,7 @@ class Machine:
         earlier turns that nobody waited for."""
         last = self.history[-1]["Timestamp"] if self.history else ""
         self._now = max(now, ev.milliseconds(last)) if last else now
-        self._turn = Turn(
-            events=[], scheduled=[], held=list(held), custom_status=None, outcome=None
-        )
+        self._turn = Turn(held=list(held))
         self._add(ev.event(ev.ORCHESTRATOR_STARTED, self._now))
         for event in news:
             yield from self._hear(event)

@@ -1,7 +1,7 @@
 """The task hub: claims what is due in `durable.db` and runs it, until it is told to stop.
 
-A turn of an orchestrator, or a call of an activity, is claimed under a lease, run through the host's
-invoker (so under `functionTimeout`, with the worker's own decoder and encoder) and recorded in one
+A turn of an orchestrator, or a call of an activity, is claimed under a lease, run through the
+host's invoker (so under `functionTimeout`, with the worker's own decoder and encoder) and recorded in one
 transaction. What dies in between is claimed again when its lease has ended.
 """
 
@@ -86,7 +86,8 @@ class Hub:
         new_id: Callable[[], str],
         call: Inline,
     ) -> None:
-        """`plain`: the orchestrators as functions, to be told a history again. `new_id`: fresh, unique among all processes. `call`: `inline`, or a `Threaded`."""
+        """`plain`: the orchestrators as functions, to be told a history again. `new_id`: fresh,
+        unique among all processes. `call`: `inline`, or a `Threaded`."""
         self.store = store
         self.call = call
         self.clock = clock

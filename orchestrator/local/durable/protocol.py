@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from orchestrator.local.durable import events as ev
@@ -62,11 +62,11 @@ class Outcome:
 class Turn:
     """What a turn adds."""
 
-    events: list[Event]  # to the history, in this order
-    scheduled: list[Event]  # those of them that are work to be done
-    held: list[Event]  # external events that nobody waits for yet
-    custom_status: str | None  # JSON text; None: as it was
-    outcome: Outcome | None
+    events: list[Event] = field(default_factory=list)  # to the history, in this order
+    scheduled: list[Event] = field(default_factory=list)  # those of them that are work to be done
+    held: list[Event] = field(default_factory=list)  # external ones that nobody waits for yet
+    custom_status: str | None = None  # JSON text; None: as it was
+    outcome: Outcome | None = None
 
 
 def drive(asking: Asking[T], function: Callable[[str], str]) -> T:
@@ -109,7 +109,7 @@ def flat(actions: Iterable[dict[str, Any]]) -> Generator[dict[str, Any], None, N
 
 
 def answer_of_failure(error: BaseException) -> str:
-    """The state (JSON) that a failed orchestrator's exception carries; one with its text if none."""
+    """The state (JSON) that a failed orchestrator's exception carries, or one with its text."""
     _, mark, state = str(error).rpartition(_FAILURE_MARK)
     if mark:
         return state

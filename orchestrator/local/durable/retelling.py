@@ -1,5 +1,5 @@
-"""Histories told again: what the code as it is now does with a recorded one, and how a failed one is
-taken up again.
+"""Histories told again: what the code as it is now does with a recorded one, and how a failed one
+is taken up again.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Rewound:
 def rewind(
     identity: Identity, history: Sequence[Event], held: Sequence[Event], now: int, reason: str
 ) -> Asking[Rewound]:
-    """Tell `history` again without the failures of activities and sub-orchestrations, and so without
-    their retries: what succeeded keeps its result, what failed is open again.
+    """Tell `history` again without the failures of activities and sub-orchestrations, and so
+    without their retries: what succeeded keeps its result, what failed is open again.
 
     Told from the start, since numbers move up where retries are left out. What only followed from a
     failure that the orchestrator had caught is dropped, and is decided again. The last turn, in
@@ -92,7 +92,7 @@ def rewind(
         key = "TimerId" if event["EventType"] == ev.TIMER_FIRED else "TaskScheduledId"
         return {**event, key: new["EventId"]}
 
-    kept, waiting, *_ = list[Event](), list[Event]()
+    kept, waiting = list[Event](), list[Event]()
     turns = episodes(history)
     for when, news in turns[:-1]:
         turn = yield from machine.turn([e for old in news if (e := moved(old))], waiting, when)
@@ -103,7 +103,7 @@ def rewind(
     last = [e for old in turns[-1][1] if (e := moved(old))]
     return Rewound(
         history=kept,
-        open=[e for e in machine.open.values()],
+        open=list(machine.open.values()),
         news=[*last, ev.event(ev.GENERIC, now, Data=f"Rewound: {reason}")],
         held=[*waiting, *held],
         children={

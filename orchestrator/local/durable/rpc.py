@@ -1,7 +1,7 @@
 """The Durable extension's HTTP RPC, which `DurableOrchestrationClient` calls, on a port of its own.
 
-Whoever may call it may do everything with every instance, and asks nobody; so it listens on loopback
-only, and its paths begin with a secret of this process that only the client bindings know.
+Whoever may call it may do everything with every instance, and asks nobody; so it listens on
+loopback only, and its paths begin with a secret of this process that only the client bindings know.
 """
 
 from __future__ import annotations

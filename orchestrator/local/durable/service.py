@@ -4,7 +4,6 @@ and the RPC. Without such functions nothing of this is made.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -17,7 +17,7 @@ _INNER: Final = {ev.ORCHESTRATOR_STARTED, ev.ORCHESTRATOR_COMPLETED}
 def shown(
     status: Status, *, payload: bool, events: list[Event] | None, results: bool = False
 ) -> dict[str, Any]:
-    """The answer's body. `events`: its history if it is to be shown, with `results` if those too."""
+    """The answer's body. `events`: its history if it is to be shown; `results`: with those."""
     return {
         "name": status.name,
         "instanceId": status.id,

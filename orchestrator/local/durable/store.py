@@ -1,7 +1,7 @@
 """`durable.db`: instances, their histories and the work that is due, in SQLite.
 
-Every change is one transaction: a turn appends its history, takes what it heard out of the inbox and
-puts in what it wants done, all or nothing. So a crash at any moment loses nothing, and an activity
+Every change is one transaction: a turn appends its history, takes what it heard out of the inbox
+and puts in what it wants done, all or nothing. So a crash at any moment loses nothing, and an activity
 whose end was recorded does not run again. Several processes share the file by leases: who claims a
 turn or an activity has it until `lease_until`, and a late writer finds its lease gone.
 

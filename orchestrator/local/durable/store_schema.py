@@ -4,12 +4,12 @@
 |---|---|
 | `instances` | one row per instance: its present execution, status, who works on it (a lease) |
 | `history` | the events of the present execution, one per row |
-| `inbox` | events that the execution has not heard; `held`: external ones that nobody waits for yet |
+| `inbox` | events that the execution has not heard; `held`: nobody waits for it yet |
 | `activities` | calls of activities that have not finished; a lease while one runs |
 | `timers` | when which timer of which execution fires |
 
-Times are epoch ms. `execution` tells one run of an id from the next (continue-as-new, started anew):
-results of an earlier one find nobody.
+Times are epoch ms. `execution` tells one run of an id from the next (continue-as-new, started
+anew): results of an earlier one find nobody.
 """
 
 from __future__ import annotations
