@@ -28,9 +28,6 @@ _COLUMNS: Final = (
     "id, name, execution, status, suspended, payload, output, custom_status, created, updated,"
     " parent"
 )
-    "id, name, execution, status, suspended, payload, output, custom_status, created, updated,"
-    " parent"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,6 @@ class Machine:
                 else Outcome(
                     status="ContinuedAsNew",
                     value=json.dumps(follow.get("input")),
-                    keep_events=bool(follow.get("preserveUnprocessedEvents")),
                 )
             )
         return None

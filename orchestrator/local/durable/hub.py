@@ -1,8 +1,8 @@
 """The task hub: claims what is due in `durable.db` and runs it, until it is told to stop.
 
 A turn of an orchestrator, or a call of an activity, is claimed under a lease, run through the
-host's invoker (so under `functionTimeout`, with the worker's own decoder and encoder) and recorded in one
-transaction. What dies in between is claimed again when its lease has ended.
+host's invoker (so under `functionTimeout`, with the worker's own decoder and encoder) and recorded
+in one transaction. What dies in between is claimed again when its lease has ended.
 """
 
 from __future__ import annotations

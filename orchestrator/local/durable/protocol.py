@@ -55,7 +55,6 @@ class Outcome:
 
     status: str  # Completed | Failed | ContinuedAsNew
     value: str
-    keep_events: bool = False  # the next execution gets also those that came before this turn
 
 
 @dataclass(slots=True, kw_only=True)

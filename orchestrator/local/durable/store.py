@@ -1,9 +1,9 @@
 """`durable.db`: instances, their histories and the work that is due, in SQLite.
 
 Every change is one transaction: a turn appends its history, takes what it heard out of the inbox
-and puts in what it wants done, all or nothing. So a crash at any moment loses nothing, and an activity
-whose end was recorded does not run again. Several processes share the file by leases: who claims a
-turn or an activity has it until `lease_until`, and a late writer finds its lease gone.
+and puts in what it wants done, all or nothing. So a crash at any moment loses nothing, and an
+activity whose end was recorded does not run again. Several processes share the file by leases: who
+claims a turn or an activity has it until `lease_until`, and a late writer finds its lease gone.
 
 All calls block on the disk for a moment; `hub` makes them in a thread of their own.
 """
@@ -162,8 +162,6 @@ class DurableStore:
             if outcome is None:
                 _mark(db, "UPDATE inbox SET held = 1", kept)
             elif outcome.status == "ContinuedAsNew":
-                early = [] if outcome.keep_events else [claim.rows[id(e)] for e in claim.held]
-                _mark(db, "DELETE FROM inbox", early)
                 reset(db, identity.instance, keep_events=True)
                 db.execute(
                     "UPDATE instances SET execution = ?, payload = ? WHERE id = ?",
