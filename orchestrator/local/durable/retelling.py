@@ -101,6 +101,9 @@ def rewind(
         kept += turn.events
         waiting = turn.held
     last = [e for old in turns[-1][1] if (e := moved(old))]
+    for event in last:
+        if event["EventType"] in ev.FINISHED:
+            machine.open.pop(ev.finished_id(event), None)
     return Rewound(
         history=kept,
         open=list(machine.open.values()),

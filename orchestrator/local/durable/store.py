@@ -65,10 +65,13 @@ class Call:
 class DurableStore:
     """One connection to the file. Not to be used by two threads at once."""
 
-    def __init__(self, path: Path) -> None:
-        """Create or open. Raises `sqlite3.Error`, and `RuntimeError` for a file of a newer Weft."""
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        """Create or open. `durable` false: a power cut may lose the last writes. Raises
+        `sqlite3.Error`, and `RuntimeError` for a file of a newer Weft."""
         with sqlite_common.opening(path):
-            self.db = sqlite_common.connect(path, durable=True, checkpoint_pages=CHECKPOINT_PAGES)
+            self.db = sqlite_common.connect(
+                path, durable=durable, checkpoint_pages=CHECKPOINT_PAGES
+            )
             sqlite_common.begin_patiently(self.db)
             ((version,),) = self.db.execute("PRAGMA user_version").fetchall()
             if version == 0:
