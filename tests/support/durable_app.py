@@ -151,6 +151,20 @@ def asks_http(context: df.DurableOrchestrationContext) -> Any:
     return (yield context.call_http("GET", "http://example.invalid/"))
 
 
+CLIENTS: list[df.DurableOrchestrationClient] = []
+"""The one that `begin` was given last."""
+
+
+@bp.route(route="begin/{name}", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
+@bp.durable_client_input(client_name="client")
+async def begin(req: func.HttpRequest, client: df.DurableOrchestrationClient) -> func.HttpResponse:
+    CLIENTS[:] = [client]
+    text = req.get_body().decode()
+    payload = req.get_json() if text else None
+    instance = await client.start_new(req.route_params["name"], req.params.get("id"), payload)
+    return client.create_check_status_response(req, instance)
+
+
 def new_app() -> func.FunctionApp:
     """The blueprint in a plain `FunctionApp`, as Weft's own app takes them. An app of Functions can
     be read once, so there is one."""

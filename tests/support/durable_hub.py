@@ -13,7 +13,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,16 @@ def raised(name: str, payload: str = '"x"', *, instance: str = "i", at: int = 0)
     return Input(at, lambda store, now: clients.raise_event(store, instance, name, payload, now))
 
 
+@cache
+def _indexed(app: func.FunctionApp) -> list[IndexedFunction]:
+    return index(app, {})
+
+
 def new_hub(
     app: func.FunctionApp, store: DurableStore, clock: JumpingClock, ids: Iterator[int]
 ) -> Hub:
     """A process, so to speak. Functions run on the spot."""
-    functions = index(app, {})
+    functions = _indexed(app)
     orchestrators: dict[str, IndexedFunction] = {}
     activities: dict[str, IndexedFunction] = {}
     for function in functions:

@@ -74,13 +74,14 @@ class DurableService:
         return self.hub
 
     async def stop(self, grace_ms: int) -> None:
-        """Let what runs end within the grace, then close. The hub's loop has ended before."""
-        if self.hub is not None:
-            await self.hub.drain(grace_ms)
-        if self._rpc is not None:
-            await self._rpc.stop()
-        if self.hub is not None:
-            await self._thread(self.hub.store.close)
+        """Let what runs end within the grace, then close. The hub's loop has ended before.
+        Idempotent."""
+        hub, self.hub = self.hub, None
+        if hub is not None:
+            await hub.drain(grace_ms)
+            if self._rpc is not None:
+                await self._rpc.stop()
+            await self._thread(hub.store.close)
         self._thread.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
