@@ -38,7 +38,7 @@ async def test_crash_at_every_write(tmp_path: Path, name: str, inputs: Sequence[
 
 async def test_crash_at_every_write_of_retries(tmp_path: Path) -> None:
     def begin(store: DurableStore, now: int) -> None:
-        BROKEN.update(one=2)  # in each of the runs
+        BROKEN.update(one=1)  # in each of the runs
         start("retries").act(store, now)
 
     assert await every_crash(app, tmp_path, [Input(0, begin)]) > 20
