@@ -7,7 +7,9 @@ or no answer), `Throttled`; `NotFound` where an instance does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -141,3 +143,107 @@ class Empty:
     def output_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """Raises `KeyError`."""
         raise KeyError(name, version)
+
+
+class Pending(Protocol):
+    """A task of Durable. It is scheduled when it is first waited for."""
+
+    result: Any
+    """Once it has completed: its value, or the `Exception` that it failed with."""
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        ...
+
+
+class Replay(Protocol):
+    """One turn of an orchestrator function: its history so far, and what it asks for next. Inputs
+    and results are JSON text. Whoever drives it yields tasks and is resumed when they end."""
+
+    @property
+    def input(self) -> str:
+        """What it was started with."""
+        ...
+
+    @property
+    def instance(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def now(self) -> datetime:
+        """The time of this step, the same in every replay; UTC."""
+        ...
+
+    @property
+    def replaying(self) -> bool:
+        """Whether this step was taken before."""
+        ...
+
+    def new_id(self) -> str:
+        """A UUID, the same in every replay."""
+        ...
+
+    def activity(self, name: str, payload: str) -> Pending:
+        """Run an activity function."""
+        ...
+
+    def orchestrator(self, name: str, payload: str) -> Pending:
+        """Run another orchestrator function as an instance of its own."""
+        ...
+
+    def timer(self, at: datetime) -> Pending:
+        """Wait until then."""
+        ...
+
+    def cancel(self, timer: Pending) -> None:
+        """Let go of a timer. Not an error if it has fired."""
+        ...
+
+    def signal(self, name: str) -> Pending:
+        """The next signal of that name: JSON text of a `SignalEnvelope`. Of several that wait, the
+        newest gets it; none gets the same signal (by its id) twice."""
+        ...
+
+    def withdraw(self, signal: Pending) -> None:
+        """Nobody waits for it any more."""
+        ...
+
+    def all(self, tasks: Sequence[Pending]) -> Pending:
+        """When all have ended well, or one has not."""
+        ...
+
+    def any(self, tasks: Sequence[Pending]) -> Pending:
+        """When the first has ended; the result is that task."""
+        ...
+
+    def set_status(self, value: Any) -> None:
+        """Show `value` (JSON) as the instance's custom status."""
+        ...
+
+    def restore(self, signals: Sequence[tuple[str, str]], seen: Sequence[str]) -> None:
+        """Before anything else: what the generation before had not taken in, and ids it knew."""
+        ...
+
+    def unread(self) -> tuple[list[tuple[str, str]], list[str]]:
+        """Signals (name, JSON text) that nobody has taken, and ids to know again."""
+        ...
+
+    def continue_as_new(self, payload: str) -> None:
+        """End this generation; the next begins with `payload` and no history."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorFunction:
+    """An orchestrator function of Azure: its name, and what drives one turn of it."""
+
+    name: str
+    drive: Callable[[Replay], Generator[Pending, Any, str]]
+
+
+# What code workflows and the functions behind them call each other by.
+ACTIVITY_FUNCTION: Final = "weft_activity"
+ENDED_FUNCTION: Final = "weft_ended"
+SUPPORT_FUNCTION: Final = "weft_support"

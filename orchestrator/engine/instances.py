@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsonvalues import NotJson, dumps, loads
+from orchestrator.domain.orchestration_result import decode_output, failure_from
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import claimcheck, handback, repairs, results, signals_raised
 from orchestrator.engine.attempt import Outcome
@@ -248,7 +249,8 @@ async def _outcome(engine: Engine, found: Parked, seen: Instance, *, late: bool)
         message = f"{name} failed" + (f": {cause.message}" if cause else "")
         causes = () if cause is None else (cause,)
         kind = FailureType.ORCHESTRATION_FAILED
-        return Outcome(failure=Failure(type=kind, message=message, causes=causes))
+        again = cause is None or cause.retryable
+        return Outcome(failure=Failure(type=kind, message=message, retryable=again, causes=causes))
     message = f"{name} was terminated"
     kind = FailureType.ORCHESTRATION_TERMINATED
     return Outcome(failure=Failure(type=kind, message=message, retryable=False))
@@ -257,7 +259,10 @@ async def _outcome(engine: Engine, found: Parked, seen: Instance, *, late: bool)
 async def _output(engine: Engine, found: Parked, seen: Instance, name: str) -> Outcome:
     label = f"{found.doc['id']}:{found.doc['attempt']}"
     try:
-        data = dumps(loads(seen.output or "null"))
+        text, ref = decode_output(seen.output)
+        if ref is not None:
+            return Outcome(output=ref)  # a code workflow's, stored by an activity of its own
+        data = dumps(loads(text or "null"))
         partition = found.aggregate.partition
         return Outcome(output=await claimcheck.store(engine, partition, label, data))
     except NotJson as error:
@@ -273,9 +278,12 @@ async def _output(engine: Engine, found: Parked, seen: Instance, name: str) -> O
 
 
 def cause_of(output: str | None) -> Failure | None:
-    """Why an instance failed, of what Durable keeps: a message, or `{"type", "message"}`."""
+    """Why an instance failed, of what Durable keeps: a message, or `{"type", "message"}`; of a
+    code workflow the failure itself."""
     if not output:
         return None
+    if (known := failure_from(output)) is not None:
+        return known
     try:
         told = loads(output)
     except ValueError:

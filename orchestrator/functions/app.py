@@ -30,10 +30,14 @@ from orchestrator.functions import (
     timers,
 )
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.ports_durable import OrchestratorFunction
 
 
-def compose(provider: EngineProvider) -> func.FunctionApp:
-    """A new app with all functions. Builds nothing else: `provider` is first asked by a trigger."""
+def compose(
+    provider: EngineProvider, orchestrators: tuple[OrchestratorFunction, ...] = ()
+) -> func.FunctionApp:
+    """A new app with all functions. Builds nothing else: `provider` is first asked by a trigger.
+    `orchestrators`: the code workflows; without one nothing of Durable Functions is there."""
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
     for concern in (
         http_workflows,
@@ -57,4 +61,9 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         timers,
     ):
         app.register_functions(concern.blueprint(provider))
+    if orchestrators:
+        # Imported here: the library takes a quarter of a second.
+        from orchestrator.functions import durable
+
+        app.register_functions(durable.blueprint(provider, orchestrators))
     return app

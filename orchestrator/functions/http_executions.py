@@ -27,7 +27,7 @@ from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
 
-ROUTES: Final = Routes("Executions")
+ROUTES: Final = Routes("Executions", hub=True)
 
 
 class StartRequest(BaseModel):

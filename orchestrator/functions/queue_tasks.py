@@ -11,6 +11,7 @@ import azure.functions as func
 
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
 from orchestrator.engine import execute
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.messages import incoming
 from orchestrator.functions.provider import EngineProvider
 
@@ -27,6 +28,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
         data_type=func.DataType.BINARY,
         cardinality=func.Cardinality.ONE,
     )
+    @client_bound(bp, provider)
     async def tasks_standard(message: func.ServiceBusMessage) -> None:
         engine = await provider.get()
         await execute.handle(engine, incoming(message))

@@ -21,6 +21,7 @@ from orchestrator.local import (
     cli_audit,
     cli_auth,
     cli_breakers,
+    cli_code,
     cli_control,
     cli_deadletters,
     cli_events,
@@ -56,6 +57,7 @@ app = typer.Typer(
 )
 app.callback()(cli_version.root)
 app.add_typer(cli_rebuild.app, name="rebuild")
+app.add_typer(cli_code.app, name="code")
 
 # --- on this machine ------------------------------------------------------------------------------
 

@@ -1,0 +1,121 @@
+"""Histories told again: what the code as it is now does with a recorded one, and how a failed one
+is taken up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.local.durable import events as ev
+from orchestrator.local.durable.driver import Machine
+from orchestrator.local.durable.events import Event
+from orchestrator.local.durable.protocol import Asking, Identity, Outcome
+
+
+@dataclass(slots=True, kw_only=True)
+class Rehearsal:
+    """What the code as it is now does with a recorded history."""
+
+    scheduled: list[Event] = field(default_factory=list)  # numbered as recorded ones are
+    outcome: Outcome | None = None
+    custom_status: str | None = None
+
+
+def rehearse(identity: Identity, history: Sequence[Event]) -> Asking[Rehearsal]:
+    """Replay the completions and events of `history` (a prefix of a whole one will do; ours, or one
+    recorded on Azure) from the start, turn by turn as recorded. What comes out is to be held
+    against the recorded `ev.SCHEDULED` events; nothing is taken from them."""
+    machine, result = Machine(identity, []), Rehearsal()
+    held: list[Event] = []
+    for now, news in episodes(history):
+        turn = yield from machine.turn(news, held, now)
+        held = turn.held
+        result.scheduled += turn.scheduled
+        result.custom_status = turn.custom_status or result.custom_status
+        if turn.outcome is not None:
+            result.outcome = turn.outcome
+            break
+    return result
+
+
+def episodes(history: Sequence[Event]) -> list[tuple[int, list[Event]]]:
+    """The turns of a history: when each was, and what it took in."""
+    turns: list[tuple[int, list[Event]]] = []
+    for event in history:
+        kind = event["EventType"]
+        if kind == ev.ORCHESTRATOR_STARTED:
+            turns.append((ev.milliseconds(event["Timestamp"]), []))
+        elif turns and kind in ev.FINISHED | {ev.EVENT_RAISED, ev.EXECUTION_STARTED, ev.GENERIC}:
+            turns[-1][1].append(event)
+    return turns
+
+
+@dataclass(slots=True, kw_only=True)
+class Rewound:
+    """A failed execution without its failures."""
+
+    history: list[Event]
+    open: list[Event]  # scheduled, to be done (again): nothing of it is under way
+    news: list[Event]  # to be heard next
+    held: list[Event]
+    children: dict[str, int]  # instance of a sub-orchestration: the number that it now has
+
+
+def rewind(
+    identity: Identity, history: Sequence[Event], held: Sequence[Event], now: int, reason: str
+) -> Asking[Rewound]:
+    """Tell `history` again without the failures of activities and sub-orchestrations, and so
+    without their retries: what succeeded keeps its result, what failed is open again.
+
+    Told from the start, since numbers move up where retries are left out. What only followed from a
+    failure that the orchestrator had caught is dropped, and is decided again. The last turn, in
+    which it failed, is left to come (`news`)."""
+    place = {e["EventId"]: n for n, e in enumerate(_firsts(history))}
+    begun = {e["EventId"]: e for e in history if e["EventType"] in ev.SCHEDULED}
+    machine = Machine(identity, [])
+    for event in begun.values():
+        if event["EventType"] == ev.CHILD_CREATED:  # of several attempts the last
+            machine.child_ids[place[event.get("RetryOf", event["EventId"])]] = event["InstanceId"]
+
+    def moved(event: Event) -> Event | None:
+        if event["EventType"] not in ev.FINISHED:
+            return event
+        old = begun[ev.finished_id(event)]
+        retry_timer = old["EventType"] == ev.TIMER_CREATED and "RetryOf" in old
+        number = place[old.get("RetryOf", old["EventId"])]
+        if event["EventType"] in ev.FAILED or retry_timer or number >= len(machine.primaries):
+            return None
+        new = machine.primaries[number]
+        if (new["EventType"], new.get("Name")) != (old["EventType"], old.get("Name")):
+            return None
+        key = "TimerId" if event["EventType"] == ev.TIMER_FIRED else "TaskScheduledId"
+        return {**event, key: new["EventId"]}
+
+    kept, waiting = list[Event](), list[Event]()
+    turns = episodes(history)
+    for when, news in turns[:-1]:
+        turn = yield from machine.turn([e for old in news if (e := moved(old))], waiting, when)
+        if turn.outcome is not None:
+            break
+        kept += turn.events
+        waiting = turn.held
+    last = [e for old in turns[-1][1] if (e := moved(old))]
+    for event in last:
+        if event["EventType"] in ev.FINISHED:
+            machine.open.pop(ev.finished_id(event), None)
+    return Rewound(
+        history=kept,
+        open=list(machine.open.values()),
+        news=[*last, ev.event(ev.GENERIC, now, Data=f"Rewound: {reason}")],
+        held=[*waiting, *held],
+        children={
+            e["InstanceId"]: e["EventId"]
+            for e in machine.open.values()
+            if e["EventType"] == ev.CHILD_CREATED
+        },
+    )
+
+
+def _firsts(history: Sequence[Event]) -> list[Event]:
+    return [e for e in history if e["EventType"] in ev.SCHEDULED and "RetryOf" not in e]

@@ -1,0 +1,119 @@
+"""Several processes on one file: who is late writes nothing, who is dead is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from orchestrator.local.durable import clients
+from orchestrator.local.durable import events as ev
+from orchestrator.local.durable.driver import Machine
+from orchestrator.local.durable.hub import LEASE_MS, Hub, Threaded
+from orchestrator.local.durable.protocol import drive
+from orchestrator.local.durable.store import Claim, DurableStore
+from tests.support.durable_app import CALLS, app
+from tests.support.durable_hub import NOW, Run, start
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Run:
+    return Run(app, tmp_path / "durable.db")
+
+
+def commit(world: Run, claim: Claim) -> bool:
+    function = world.hub.plain(claim.identity.name)
+    assert function is not None
+    machine = Machine(claim.identity, claim.history)
+    turn = drive(machine.turn(claim.news, claim.held, NOW), function)
+    return world.client.commit_turn(claim, turn, NOW, "fresh")
+
+
+def test_a_turn_belongs_to_one_until_its_lease_ends(world: Run) -> None:
+    start("chain", '"1"').act(world.client, NOW)
+    (late,) = world.client.claim_turns("one", NOW, NOW + LEASE_MS, 9)
+    assert world.client.claim_turns("two", NOW + LEASE_MS - 1, NOW, 9) == []
+    (again,) = world.client.claim_turns("two", NOW + LEASE_MS, NOW + 2 * LEASE_MS, 9)
+    assert not commit(world, late)
+    assert world.history() == []
+    assert commit(world, again)
+    assert not commit(world, again)
+
+
+def test_what_was_started_anew_meanwhile_is_not_touched(world: Run) -> None:
+    start("chain", '"1"').act(world.client, NOW)
+    (claim,) = world.client.claim_turns("one", NOW, NOW + LEASE_MS, 9)
+    clients.terminate(world.client, "i", "", NOW)
+    clients.start(world.client, "i", "fan", None, NOW, "other")
+    assert not commit(world, claim)
+    assert world.status().name == "fan"
+
+
+def test_an_activity_is_recorded_by_who_has_it(world: Run) -> None:
+    start("chain", '"1"').act(world.client, NOW)
+    (claim,) = world.client.claim_turns("one", NOW, NOW + LEASE_MS, 9)
+    commit(world, claim)
+    (late,) = world.client.claim_calls("one", NOW, NOW + LEASE_MS, 9)
+    world.client.renew([late], [], NOW + 2 * LEASE_MS)
+    assert world.client.claim_calls("two", NOW + LEASE_MS, NOW, 9) == []
+    world.client.release([late], [])
+    (again,) = world.client.claim_calls("two", NOW, NOW + LEASE_MS, 9)
+    done = ev.completed(ev.TASK_COMPLETED, NOW, again.task, "2")
+    assert not world.client.finish_call(late, done)
+    assert world.client.finish_call(again, done)
+    assert not world.client.finish_call(again, done)
+    (turn,) = world.client.claim_turns("x", NOW, NOW + LEASE_MS, 9)
+    assert [event["Result"] for event in turn.news] == ["2"]
+
+
+async def test_results_of_an_earlier_execution_find_nobody(world: Run) -> None:
+    start("chain", '"1"').act(world.client, NOW)
+    (claim,) = world.client.claim_turns("one", NOW, NOW + LEASE_MS, 9)
+    commit(world, claim)
+    (call,) = world.client.claim_calls("one", NOW, NOW + LEASE_MS, 9)
+    clients.terminate(world.client, "i", "", NOW)
+    clients.start(world.client, "i", "chain", '"5"', NOW, "other")
+    world.client.finish_call(call, ev.completed(ev.TASK_COMPLETED, NOW, call.task, "2"))
+    await world.go()
+    assert world.seen()[1] == "40"
+
+
+async def test_who_is_stopped_gives_back_what_it_had(world: Run) -> None:
+    start("chain", '"1"').act(world.client, NOW)
+    await world.hub.look()  # claimed, and not begun
+    await world.hub.drain(0)
+    assert world.client.next_due(NOW) == 0
+    await world.go()
+    assert world.seen()[:2] == ("Completed", "8")
+    assert CALLS["double"] == 3
+
+
+async def test_a_hub_hears_of_what_another_process_has_written(tmp_path: Path) -> None:
+    """`run`, not `step`: it sleeps, and wakes by the file's counter of foreign commits."""
+    world = Run(app, tmp_path / "durable.db")
+    thread = Threaded()
+    store = await thread(DurableStore, tmp_path / "durable.db")
+    hub = Hub(
+        store,
+        orchestrators=world.hub.orchestrators,
+        activities=world.hub.activities,
+        plain={},
+        clock=world.clock,
+        new_id=iter("abcdefghijklmnopqrstuvwxyz").__next__,
+        call=thread,
+    )
+    running = asyncio.create_task(hub.run())
+    await asyncio.sleep(0)
+    start("fan").act(world.client, NOW)
+    async with asyncio.timeout(20):
+        while True:
+            if world.status().ended:
+                break
+            await asyncio.sleep(0.002)
+    assert world.seen()[:2] == ("Completed", "12")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await hub.drain(1_000)
+    await thread(store.close)
+    thread.close()
