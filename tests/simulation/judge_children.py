@@ -35,8 +35,9 @@ def judge_children(world: World) -> None:
 
 
 def judge_settled(world: World) -> None:
-    """When all is silent, every task knows that its child has ended: nobody looks any more."""
+    """When all is silent, every task knows that what it had started (a child, an orchestration) has
+    ended: nobody looks any more."""
     for (partition, id), doc in world.store.bodies(EXECUTIONS).items():
-        child = doc.get("child") if doc["type"] == "task" else None
+        child = doc.get("child") or doc.get("instance") if doc["type"] == "task" else None
         if child is not None and ("sweepAt" in doc or not child.get("settled")):
             world.fail(f"{partition[1]}/{id}: does not know the end of its child: {doc}")
