@@ -183,8 +183,8 @@ async def test_events_above_a_limit_come_again_until_they_are_admitted(make: Any
     batch = [{**EVENT, "id": str(n)} for n in range(3)]
     late = {handback.HOPS: str(handback.MAX_HOPS)}
     await handle(world, batch, properties=late)
-    (again,) = world.transport.messages
-    assert (again.queue, again.properties[handback.HOPS]) == (EVENTS_QUEUE, str(handback.MAX_HOPS))
+    (again,) = [one for one in world.transport.messages if one.queue == EVENTS_QUEUE]
+    assert again.properties[handback.HOPS] == str(handback.MAX_HOPS)
     assert again.due_at is not None
     assert again.due_at > world.clock.now()
     await world.run_until_quiet()
