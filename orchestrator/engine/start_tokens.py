@@ -114,9 +114,6 @@ class StartTokens:
         now = self._engine.clock.now()
         if purse.trouble_at is not None and abs(now - purse.trouble_at) < TROUBLE_MS:
             return None  # those behind must not wait for a sick store one after the other
-        # Others can only have taken from it: what is too little by our memory is too little.
-        if purse.bucket is not None and (wait := wait_ms(purse.bucket, rate, now)):
-            return wait
         try:
             async with asyncio.timeout(self._engine.tunables.fast_path_ms / 1000):
                 got, wait = await self._shared(tenant, purse, rate)
@@ -146,6 +143,7 @@ class StartTokens:
             wanted = max(purse.waiting, math.ceil(rate.per_second * BLOCK_S))
             got, after = take(before, rate, wanted, now)
             if not got:
+                # Also by memory: others can only have taken from it since.
                 return 0, wait_ms(before, rate, now)
             body = _body(id, tenant, after, rate)
             try:
