@@ -105,6 +105,7 @@ async def build(
         others=(*others, front),
         authenticator=front,
         events_tenant=settings.events_tenant,
+        platform_tenant=settings.platform,
         sink=sink,
         code=code or Empty(),
         orchestrations=orchestrations,
@@ -114,7 +115,9 @@ async def build(
             silence_ms=settings.silence_ms,
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
+            retention=settings.kept,
             audit_days=settings.audit_days,
+            limits=settings.tenant_limits,
             breaker=BreakerRules(
                 failures=settings.breaker_failures,
                 percent=settings.breaker_percent,

@@ -10,22 +10,37 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator import settings_rules as rules
+from orchestrator.domain.retention import Retention, parse_age, parse_ages
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.settings_auth import EasyClaims, Issuers, Tenant, auth_faults
 from orchestrator.settings_azure import AzureSettings
 from orchestrator.settings_egress import LOOPBACK, Networks
 from orchestrator.settings_events import PublishTargets
+from orchestrator.settings_limits import LimitSettings
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
+DEFAULT_TENANT = "default"
+"""Of the development identity and of tokens of `weft token`."""
 
 
-class Settings(BaseSettings):
+def _ages(text: str) -> str:
+    parse_ages(text)
+    return text
+
+
+def _age(text: str) -> str:
+    parse_age(text)
+    return text
+
+
+class Settings(LimitSettings, BaseSettings):
     """What can be set from outside, as `WEFT_<NAME>`. Times in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
@@ -93,6 +108,19 @@ class Settings(BaseSettings):
         le=3_600_000,
         description="When another task may try because the one that tries has not ended",
     )
+    retention: Annotated[str, AfterValidator(_ages)] = Field(
+        default="30d",
+        description="How long executions are kept after their end: a duration, `never`, or "
+        "`completed=7d,failed=90d,cancelled=never`",
+    )
+    archive: bool = Field(
+        default=True,
+        description="Whether a compressed copy of what is removed goes to the payload store first",
+    )
+    archive_retention: Annotated[str, AfterValidator(_age)] = Field(
+        default="365d",
+        description="How long such a copy is kept: a duration, or `never` (it is never removed)",
+    )
     audit_days: int = Field(
         default=0,
         ge=0,
@@ -131,8 +159,13 @@ class Settings(BaseSettings):
         "nobody is let in without a token. Refused in Azure",
     )
     events_tenant: Tenant = Field(
-        default="default",
+        default=DEFAULT_TENANT,
         description="Whose events those are that come by the queue `events` or by Event Grid",
+    )
+    platform_tenant: Tenant | None = Field(
+        default=None,
+        description="Administrators of this tenant are the platform's: they set limits of tenants. "
+        "Left out: `default` with the local backend, else nobody can",
     )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
@@ -157,6 +190,11 @@ class Settings(BaseSettings):
         return LOOPBACK if self.backend == "local" else ()
 
     @property
+    def platform(self) -> str:
+        """The tenant whose administrators are the platform's; empty: none."""
+        return self.platform_tenant or (DEFAULT_TENANT if self.backend == "local" else "")
+
+    @property
     def auth_development(self) -> bool:
         """Whether whoever reaches the port may do everything: the embedded mode, as it comes."""
         asked = self.auth_issuers or self.auth_easy or self.auth_local
@@ -166,6 +204,18 @@ class Settings(BaseSettings):
     def worker_name(self) -> str:
         """This process in leases and attempts: `WEFT_WORKER`, or host and process id."""
         return self.worker or f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def kept(self) -> Retention:
+        """`WEFT_RETENTION`, `WEFT_ARCHIVE` and `WEFT_ARCHIVE_RETENTION`."""
+        ages = parse_ages(self.retention)
+        return Retention(
+            completed_ms=ages[ExecutionStatus.COMPLETED],
+            failed_ms=ages[ExecutionStatus.FAILED],
+            cancelled_ms=ages[ExecutionStatus.CANCELLED],
+            archive=self.archive,
+            archive_ms=parse_age(self.archive_retention),
+        )
 
 
 class SettingsError(Exception):

@@ -38,6 +38,9 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_notifications_total": Metric("Completion notifications, by outcome", "outcome"),
     "weft_schedule_ticks_total": Metric("Ticks of schedules, by outcome", "outcome"),
     "weft_concurrency_total": Metric("Executions at their concurrency group", "outcome"),
+    "weft_retention_total": Metric(
+        "Ended executions and archives, by what became of them", "outcome"
+    ),
     "weft_children_cancelled_total": Metric("Children cancelled because of their parent"),
     "weft_projected_total": Metric("Rows of the read model written"),
     "weft_relayed_total": Metric("Outbox documents sent by the change feed", "kind"),
@@ -60,6 +63,8 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_breaker_transitions_total": Metric("Changes of circuit breakers", "change"),
     "weft_breaker_trouble_total": Metric("Breakers that could not be read or written"),
     "weft_durable_unavailable_total": Metric("Calls of Durable Functions without an answer"),
+    "weft_limited_total": Metric("Refused or put off because of a tenant's limit", "limit"),
+    "weft_limits_trouble_total": Metric("Limits that could not be looked up; nobody was refused"),
     "weft_store_throttled_total": Metric("Answers of the store: too many requests"),
     "weft_store_unavailable_total": Metric("Answers of the store: none, or unclear"),
     "weft_cosmos_requests_total": Metric("Requests to Cosmos DB", "operation"),

@@ -16,6 +16,7 @@ from orchestrator.engine import health, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
+    http_archive,
     http_audit,
     http_breakers,
     http_code,
@@ -25,6 +26,7 @@ from orchestrator.functions import (
     http_executions,
     http_grants,
     http_history,
+    http_limits,
     http_schedules,
     http_signals,
     http_triggers,
@@ -198,7 +200,9 @@ def operations() -> list[Route]:
         http_triggers.ROUTES,
         http_events.ROUTES,
         http_audit.ROUTES,
+        http_archive.ROUTES,
         http_grants.ROUTES,
+        http_limits.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
+    cli_archive,
     cli_audit,
     cli_auth,
     cli_breakers,
@@ -31,6 +32,7 @@ from orchestrator.local import (
     cli_schedules,
     cli_signals,
     cli_smoke,
+    cli_tenants,
     cli_triggers,
     cli_version,
     cli_watch,
@@ -308,6 +310,8 @@ cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
 cli_audit.register(app)
+cli_archive.register(app)
+cli_tenants.register(app)
 cli_smoke.register(app)
 
 

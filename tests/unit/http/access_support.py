@@ -15,11 +15,13 @@ from orchestrator.engine import breakers_act, catalog, project, submit
 from orchestrator.functions.http_routes import Route
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall
+from tests.support.archives import archived
 from tests.support.definitions import flow, retry, task
 from tests.support.identities import Doors, admin
 from tests.support.world import FakeActivities, World
 
 ACME, BETA = "acme", "beta"
+PLATFORM = "platform"
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {}}
 TRIGGER = {"workflow": "billing-run", "match": {"type": "order.placed"}}
 SCHEDULE = {"workflow": "billing-run", "cron": "0 9 * * *"}
@@ -37,6 +39,8 @@ def people() -> dict[str, Principal]:
     found = {
         "root": admin(ACME, "root"),
         "beta": admin(BETA, "root"),
+        "platform": admin(PLATFORM, "pat"),
+        "platform-viewer": person(Scope.READ, Scope.OPERATE, tenant=PLATFORM),
         "nobody": Principal(subject="nobody", tenants=(ACME,)),
         "stateless": Principal(subject="stateless"),
         "both": Principal(
@@ -111,6 +115,7 @@ BODIES: dict[str, Any] = {
     "test_trigger": EVENT,
     "send_events": EVENT,
     "put_grants": {"grants": []},
+    "put_limits": {"openExecutions": 5},
 }
 
 
@@ -119,6 +124,7 @@ async def place(folder: Any) -> Place:
     activities = FakeActivities(noop=lambda call: None, boom=boom)
     world = await World(folder, activities).open()
     world.engine.authenticator = Doors(**people())
+    world.engine.platform_tenant = PLATFORM
     for name in ("billing-run", "orders"):
         source = flow(name, a=task("boom", retry=retry(1)))
         await catalog.publish(world.engine, ACME, source)
@@ -127,6 +133,9 @@ async def place(folder: Any) -> Place:
         return world.engine
 
     made = Place(world, make_client(EngineProvider(build)), {})
+    old = await made.start("billing-run", "eve", team="blue")
+    await world.run_until_quiet()
+    archive = await archived(world.engine, ACME, old)
     execution = await made.start("billing-run", "eve", team="blue")
     await world.run_until_quiet()
     root = "root"
@@ -139,5 +148,6 @@ async def place(folder: Any) -> Place:
     made.ids.update(
         name="billing-run", n="1", id=execution, taskId="a", letterId=letter["id"],
         schedule="s", triggerName="t", dependency="pay.example", tenantId=ACME,
+        archiveId=archive,
     )  # fmt: skip
     return made

@@ -12,6 +12,7 @@ from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
 from orchestrator.engine.metrics import Metrics
 from orchestrator.functions import (
+    http_archive,
     http_audit,
     http_breakers,
     http_code,
@@ -21,6 +22,7 @@ from orchestrator.functions import (
     http_executions,
     http_grants,
     http_history,
+    http_limits,
     http_operations,
     http_schedules,
     http_signals,
@@ -35,6 +37,7 @@ ENGINE: Any = SimpleNamespace(
     authenticator=DEVELOPMENT,
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
+    platform_tenant="",
 )
 PROGRESS = views.Progress(total=1)
 EXECUTION = {
@@ -84,7 +87,9 @@ def make_client(provider: EngineProvider) -> Client:
         http_breakers.blueprint(provider),
         http_code.blueprint(provider),
         http_audit.blueprint(provider),
+        http_archive.blueprint(provider),
         http_grants.blueprint(provider),
+        http_limits.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),
         http_operations.blueprint(provider),
