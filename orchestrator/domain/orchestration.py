@@ -173,6 +173,7 @@ def next_instance(
     crashes     workers that died while they started it
     refused     starts that were put off, because Durable or its orchestrator was not there
     missing     looks in a row that did not find it, after it was started
+    raisingUntil  until when a worker has its turn to raise signals (epoch ms)
     """
     before = doc.get("instance")
     if before is not None and not before.get("settled"):

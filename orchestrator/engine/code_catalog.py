@@ -101,15 +101,18 @@ async def deployed(engine: Engine) -> CodeWorkflowsView:
     return _view(engine, None if recorded is None else recorded.body)
 
 
-async def publish(engine: Engine, *, by: str) -> CodeWorkflowsView:
+async def publish(engine: Engine, *, tenant: str, by: str) -> CodeWorkflowsView:
     """Record what is registered now as deployed. Raises `ConflictError` with every recorded version
-    that is gone although executions of it are open; nothing is recorded then."""
+    that is gone although executions of it are open, those of `tenant` by id; nothing is recorded
+    then."""
     for _ in range(ATTEMPTS):
         found = await _recorded(engine)
         before: dict[str, list[int]] = {} if found is None else found.body["versions"]
         if used := await in_use(engine, before):
-            raise _in_use(used)
+            raise _in_use(used, tenant)
         versions = {name: list(engine.code.versions(name)) for name in sorted(engine.code.names())}
+        if found is not None and versions == before:
+            return _view(engine, found.body)
         body: dict[str, Any] = {
             "id": DOCUMENT,
             "type": "codeWorkflows",
@@ -207,12 +210,12 @@ def _view(engine: Engine, recorded: dict[str, Any] | None) -> CodeWorkflowsView:
     )
 
 
-def _in_use(used: list[CodeUse]) -> ConflictError:
+def _in_use(used: list[CodeUse], tenant: str) -> ConflictError:
     details = [
         ErrorDetail(
             f"{one.name} v{one.version}",
-            f"{one.count} open executions of tenant {one.tenant!r} need it: "
-            + ", ".join(one.executions),
+            f"{one.count} open executions of tenant {one.tenant!r} need it"
+            + (": " + ", ".join(one.executions) if one.tenant == tenant else ""),
             "CODE_VERSION_IN_USE",
             "deploy it again until they have ended, or cancel them",
         )

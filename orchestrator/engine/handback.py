@@ -22,6 +22,9 @@ BASE_DELAY_MS = 250
 MAX_DELAY_MS = 30_000
 HOPS = "hops"
 """Property that counts how often a message was handed back."""
+WORD = "word"
+"""Property of a message that is word of something (`END`); it stays when it is handed back."""
+END = "end"
 MAX_HOPS = 50
 """After this many, a message is dropped: state says what is due, and the sweeper sends it again."""
 MAX_STALE_HOPS = 5
@@ -49,11 +52,16 @@ async def send(
         )
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
+    extra = {HOPS: str(done)} | ({WORD: END} if is_end(incoming) else {})
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, extra={HOPS: str(done)})
-        for message in messages
+        outbox.out_message(message, engine.ids.new(), due_at, extra=extra) for message in messages
     ]
     await engine.transport.send(outgoing)
+
+
+def is_end(incoming: Sequence[Incoming]) -> bool:
+    """Whether one of these is word of an end."""
+    return any(one.properties.get(WORD) == END for one in incoming)
 
 
 def growing(hops: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from orchestrator.domain.topology import CONTROL, EXECUTIONS
+from orchestrator.engine.code_catalog import Missing
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.ports import Query, StoreError, Where
@@ -21,6 +22,8 @@ async def check(engine: Engine) -> HealthView:
         "outbox": await _outbox(engine),
         "activities": _activities(engine),
     }
+    if engine.code.names() or Missing in engine.parts:
+        checks["codeWorkflows"] = _code(engine)
     if not checks["store"].ok:
         status = "down"
     else:
@@ -54,6 +57,13 @@ async def _outbox(engine: Engine) -> Check:
     if found:
         return Check(ok=False, detail="messages wait unsent for more than five minutes")
     return Check(ok=True)
+
+
+def _code(engine: Engine) -> Check:
+    """Whether tasks wait for a version of a code workflow that is not deployed here."""
+    missing = engine.part(Missing).lately(engine.clock.now())
+    detail = f"tasks wait for versions that are not deployed: {', '.join(missing)}"
+    return Check(ok=not missing, detail=detail if missing else "")
 
 
 def _activities(engine: Engine) -> Check:

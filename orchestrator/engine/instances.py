@@ -15,8 +15,8 @@ not answer, the task is looked at once a silence: nothing is charged to it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from orchestrator.domain.failure import Failure, FailureType
@@ -26,6 +26,7 @@ from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import claimcheck, handback, repairs, results, signals_raised
 from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.core import Engine
+from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.parked import MISSING_LOOKS, Parked, rewrite
 from orchestrator.ports import NotFound, Throttled, Unavailable
 from orchestrator.ports_durable import ENDED, Instance, InstanceStatus, Orchestrations
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Close = Callable[[Engine, Parked], Awaitable[None]]
-MAX_LOOKS = 6
+MAX_LOOKS = handback.MAX_STALE_HOPS
 """Looks in a row, each after twice the time, that follow the word of an end which is not there
 yet: the instance gives it before it ends."""
 
@@ -55,11 +56,27 @@ async def ask(engine: Engine, call: Callable[[Orchestrations], Awaitable[T]]) ->
         raise Away(f"{type(error).__name__}: {error}") from error
 
 
-async def look(engine: Engine, found: Parked, close: Close, hops: int) -> int | None:
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """How the message came: how often it was handed back, and whether it is word of an end."""
+
+    hops: int
+    ends: bool
+
+    def again(self) -> int | None:
+        """Milliseconds after which it is to come again, if it may."""
+        return handback.growing(self.hops + 1) if self.hops < MAX_LOOKS else None
+
+
+async def look(
+    engine: Engine, found: Parked, incoming: Sequence[Incoming], close: Close
+) -> int | None:
     """Do what the task needs now. Milliseconds after which the message is to come again, None:
     never. `close`: ends the task's document as CANCELLED."""
+    hops = max((handback.hops(one) for one in incoming), default=0)
+    came = _Came(hops, handback.is_end(incoming))
     try:
-        return await _look(engine, found, close, hops)
+        return await _look(engine, found, close, came)
     except Away as error:
         log.warning(
             "orchestration not looked at",
@@ -70,24 +87,24 @@ async def look(engine: Engine, found: Parked, close: Close, hops: int) -> int | 
                 "error": str(error),
             },
         )
-        return await _again(engine, found, hops)
+        return await _again(engine, found, came)
 
 
-async def _look(engine: Engine, found: Parked, close: Close, hops: int) -> int | None:
+async def _look(engine: Engine, found: Parked, close: Close, came: _Came) -> int | None:
     now, instance = engine.clock.now(), found.doc["instance"]
     late = instance.get("deadlineAt", now + 1) <= now
     undone = found.aggregate.state.status is ExecutionStatus.COMPENSATING
     seen = await status(engine, instance)
     if seen is None:
-        return await _missing(engine, found, late=late, hops=hops)
+        return await _missing(engine, found, late=late, came=came)
     if seen.status not in ENDED:
         if not (late or undone):
-            return await _tend(engine, found, seen, hops)
+            return await _tend(engine, found, seen, came)
         reason = "its execution is undone" if undone else "the time limit of its task has passed"
         await _terminate(engine, instance["id"], reason)
         seen = await status(engine, instance)
         if seen is None or seen.status not in ENDED:
-            return await _again(engine, found, hops)
+            return await _again(engine, found, came)
     stopped = seen.status is not InstanceStatus.COMPLETED
     if undone and stopped:
         await close(engine, found)
@@ -112,7 +129,7 @@ async def status(engine: Engine, instance: dict[str, Any]) -> Instance | None:
     return seen
 
 
-async def _tend(engine: Engine, found: Parked, seen: Instance, hops: int) -> int | None:
+async def _tend(engine: Engine, found: Parked, seen: Instance, came: _Came) -> int | None:
     """It goes on: as its execution does, and with the signals that came for it."""
     paused = found.aggregate.state.status is ExecutionStatus.PAUSED
     suspended = seen.status is InstanceStatus.SUSPENDED
@@ -123,34 +140,34 @@ async def _tend(engine: Engine, found: Parked, seen: Instance, hops: int) -> int
             await ask(engine, lambda hub: getattr(hub, verb)(seen.id, reason))
         except NotFound:
             log.info("instance ended meanwhile", extra={"action": f"durable.{verb}"})
-        return await _again(engine, found, hops)  # until it was seen
+        return await _again(engine, found, came)  # until it was seen
     if await signals_raised.hand_over(engine, found, seen.id, ask):
-        return handback.STALE_READ_MS
-    return await _later(engine, found, hops)
+        return came.again()
+    return await _later(engine, found, came)
 
 
-async def _later(engine: Engine, found: Parked, hops: int) -> int | None:
+async def _later(engine: Engine, found: Parked, came: _Came) -> int | None:
     """Nothing has happened. Before the sweeper's time the message may be word of an end that is
     about to come; at its time the next look is noted, twice as far ahead."""
     now = engine.clock.now()
     if found.doc["sweepAt"] > now:
-        return handback.growing(hops + 1) if hops < MAX_LOOKS else None
+        return came.again() if came.ends else None
     instance = {key: value for key, value in found.doc["instance"].items() if key != "missing"}
     instance["lookMs"] = min(2 * instance["lookMs"], engine.tunables.max_silence_ms)
     await _note(engine, found, instance, now + instance["lookMs"])
     return None
 
 
-async def _again(engine: Engine, found: Parked, hops: int) -> int | None:
+async def _again(engine: Engine, found: Parked, came: _Came) -> int | None:
     """Something is to be seen, or to be asked once more: soon, and then once a silence."""
     now = engine.clock.now()
     soon = now + engine.tunables.silence_ms
     if not now < found.doc["sweepAt"] <= soon:
         await _note(engine, found, {**found.doc["instance"]}, soon)
-    return handback.growing(hops + 1) if hops < MAX_LOOKS else None
+    return came.again()
 
 
-async def _missing(engine: Engine, found: Parked, *, late: bool, hops: int) -> int | None:
+async def _missing(engine: Engine, found: Parked, *, late: bool, came: _Came) -> int | None:
     now, instance = engine.clock.now(), found.doc["instance"]
     looks = instance.get("missing", 0) + 1
     if late or looks >= MISSING_LOOKS:
@@ -159,7 +176,7 @@ async def _missing(engine: Engine, found: Parked, *, late: bool, hops: int) -> i
         await results.record_parked(engine, found, Outcome(failure=failure), {"settled": True})
         return None
     if found.doc["sweepAt"] > now:
-        return handback.growing(hops + 1) if hops < MAX_LOOKS else None
+        return came.again()
     due_at = now + engine.tunables.silence_ms
     await _note(engine, found, {**instance, "missing": looks}, due_at)
     return None
@@ -196,6 +213,20 @@ async def stop(engine: Engine, found: Parked) -> int | None:
         sweep_at = now + engine.tunables.silence_ms
         await rewrite(engine, found, {**body, "instance": instance, "sweepAt": sweep_at})
     return None
+
+
+async def purge(engine: Engine, doc: dict[str, Any]) -> None:
+    """Delete what Durable keeps of every instance that a task document names; nothing of another
+    document. For erasing, and for retention. Raises `Away`."""
+    attempts: list[dict[str, Any]] = doc.get("attempts") or []
+    ids = [doc.get("instance", {}).get("id"), *(one.get("instance") for one in attempts)]
+    for id in dict.fromkeys(ids):
+        if id is not None:
+            await ask(engine, _purging(id))
+
+
+def _purging(id: str) -> Callable[[Orchestrations], Awaitable[None]]:
+    return lambda hub: hub.purge(id)
 
 
 async def _terminate(engine: Engine, id: str, reason: str) -> None:

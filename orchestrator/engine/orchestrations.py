@@ -23,6 +23,7 @@ from orchestrator.engine import (
     attempt,
     claimcheck,
     code_catalog,
+    handback,
     instances,
     outbox,
     parking,
@@ -78,7 +79,8 @@ async def ended(
     is told for the log alone. Raises `TransportError`."""
     log.debug("word of an end", extra={"action": "durable.word", "instance": instance})
     message = Message(MessageType.RUN_TASK, tenant, execution, task, item)
-    await engine.transport.send([outbox.out_message(message, engine.ids.new())])
+    word = {handback.WORD: handback.END}
+    await engine.transport.send([outbox.out_message(message, engine.ids.new(), extra=word)])
 
 
 async def begin(engine: Engine, claim: Claim) -> Outcome | None:

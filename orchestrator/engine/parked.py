@@ -4,7 +4,7 @@ WAITING, without a lease; a message about it only means that somebody should loo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from orchestrator.domain import kin
@@ -52,14 +52,16 @@ def is_overdue(doc: dict[str, Any] | None, now: int) -> bool:
     return bool(doc.get("dueAt", now + 1) <= now)
 
 
-async def rewrite(engine: Engine, found: Parked, body: dict[str, Any]) -> None:
-    """Store the document `body`. Whoever is faster may have it: the sweeper looks again at what it
-    left."""
+async def rewrite(engine: Engine, found: Parked, body: dict[str, Any]) -> Parked | None:
+    """Store the document `body`; what is found then. None: somebody was faster and may have it, the
+    sweeper looks again at what it left."""
     assert found.etag is not None
     partition = found.aggregate.partition
     try:
-        await patiently(
+        etag = await patiently(
             engine, engine.store.replace, EXECUTIONS, partition, body, if_match=found.etag
         )
     except (PreconditionFailed, NotFound, Unclear):
         engine.metrics.count("weft_claims_refused_total", "lostRace")
+        return None
+    return replace(found, doc=body, etag=etag)

@@ -5,9 +5,10 @@
     worker         raises it; the document says RAISED, message to the orchestrator
     orchestrator   out of the buffer (`signalRaised`)
 
-The document is what says that it was raised, so the state need not remember it, and an execution
-may take any number of signals. A crash between raising and recording raises it once more: the
-envelope holds its id, by which the instance drops doubles.
+One worker at a time does that (`raisingUntil` in the task's document). The signal's document is
+what says that it was raised, so the state need not remember it, and an execution may take any
+number of signals. A crash between raising and recording raises it once more: the envelope holds its
+id, by which the instance drops doubles.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import documents, outbox, relay
 from orchestrator.engine.core import Engine
-from orchestrator.engine.parked import Parked
+from orchestrator.engine.parked import Parked, rewrite
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.signal_docs import RAISED
 from orchestrator.ports import Create, Document, NotFound, PreconditionFailed, Replace
 
 AT_ONCE = 25
 """Signals that one look raises."""
+TURN_MS = 15_000
+"""How long a worker has its turn at most; it gives it back when it is done. Without turns, workers
+that look at the same time would each raise all of them."""
 MARK_ATTEMPTS = 4
 
 Ask = Callable[[Engine, Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
 async def hand_over(engine: Engine, found: Parked, instance: str, ask: Ask) -> bool:
-    """Raise the signals that are buffered for the task, oldest first; whether any are left, or
-    cannot be seen yet. Raises as `ask` does, and what the store raises."""
+    """Raise the signals that are buffered for the task, oldest first; whether somebody must look
+    again soon. Raises as `ask` does, and what the store raises."""
     if found.item is not None:
         return False
     workflow, state = found.aggregate.workflow, found.aggregate.state
@@ -44,19 +48,38 @@ async def hand_over(engine: Engine, found: Parked, instance: str, ask: Ask) -> b
     ids = [documents.signal_id(key) for name in names for key in state.signals[name]]
     if not ids:
         return False
+    docs = await _unraised(engine, found, ids)
+    if not docs:
+        return False  # word of them is on its way
+    now, noted = engine.clock.now(), found.doc["instance"]
+    if noted.get("raisingUntil", 0) > now:
+        return True
+    turn = {**noted, "raisingUntil": now + TURN_MS}
+    mine = await rewrite(engine, found, {**found.doc, "instance": turn})
+    if mine is None:
+        return True
+    # Before we had our turn somebody else may have raised some.
+    docs = await _unraised(engine, found, [doc.id for doc in docs])
+    try:
+        for doc in docs[:AT_ONCE]:
+            try:
+                await ask(engine, _raising(instance, doc.body["name"], _event(doc.body)))
+            except NotFound:
+                break  # it has ended: the next look sees that
+            await _mark(engine, found, doc, instance)
+    except Exception:
+        soon = min(mine.doc["sweepAt"], now + engine.tunables.silence_ms)
+        await rewrite(engine, mine, {**mine.doc, "instance": noted, "sweepAt": soon})
+        raise
+    await rewrite(engine, mine, {**mine.doc, "instance": noted})
+    return len(docs) > AT_ONCE
+
+
+async def _unraised(engine: Engine, found: Parked, ids: list[str]) -> list[Document]:
     partition = found.aggregate.partition
     docs = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
-    waiting = sorted(docs.values(), key=lambda doc: (doc.body["receivedAt"], doc.id))
-    for doc in waiting[:AT_ONCE]:
-        if doc.body["status"] != RAISED:
-            event = _event(doc.body)
-            name = doc.body["name"]
-            try:
-                await ask(engine, _raising(instance, name, event))
-            except NotFound:
-                return False  # it has ended: the next look sees that
-        await _mark(engine, found, doc, instance)
-    return len(ids) > AT_ONCE or len(docs) < len(ids)
+    waiting = [doc for doc in docs.values() if doc.body["status"] != RAISED]
+    return sorted(waiting, key=lambda doc: (doc.body["receivedAt"], doc.id))
 
 
 def _raising(instance: str, name: str, event: str) -> Callable[[Any], Awaitable[None]]:

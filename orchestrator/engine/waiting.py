@@ -56,16 +56,14 @@ async def look(
     engine: Engine, message: Message, incoming: Sequence[Incoming], found: Parked
 ) -> None:
     """Do what the task needs now. Raises what store and broker raise, and `UnavailableError`."""
-    hops = max((handback.hops(one) for one in incoming), default=0)
-    if again_ms := await _look(engine, found, hops):
+    if again_ms := await _look(engine, found, incoming):
         await handback.send(
-            engine, [message], incoming, delay_ms=again_ms, max_hops=handback.MAX_STALE_HOPS
+            engine, [message], incoming, delay_ms=again_ms, max_hops=instances.MAX_LOOKS
         )
 
 
-async def _look(engine: Engine, found: Parked, hops: int) -> int | None:
-    """Milliseconds after which the message is to come again, None: never. `hops`: how often it
-    has."""
+async def _look(engine: Engine, found: Parked, incoming: Sequence[Incoming]) -> int | None:
+    """Milliseconds after which the message is to come again, None: never."""
     if "endedAt" in found.doc:
         return await _stop(engine, found)
     if found.over or (found.gives_back and found.spec.type in NO_ATTEMPT):
@@ -76,7 +74,7 @@ async def _look(engine: Engine, found: Parked, hops: int) -> int | None:
     if found.spec.type is TaskType.SIGNAL:
         return await mapsignals.look(engine, found)
     if found.spec.type is TaskType.DURABLE:
-        return await instances.look(engine, found, _close, hops)
+        return await instances.look(engine, found, incoming, _close)
     return await _child(engine, found)
 
 

@@ -15,7 +15,6 @@ from orchestrator.engine.inspect import ExecutionFilter
 from orchestrator.engine.views import (
     ExecutionSummary,
     ExecutionView,
-    HistoryEvent,
     Page,
     StartResult,
     TaskSummary,
@@ -283,27 +282,6 @@ async def get_task(call: Call) -> Answer:
         item=call.query["item"],
     )
     return Answer(body=view)
-
-
-@ROUTES.add(
-    "GET",
-    "v1/executions/{id}/history",
-    scope=Scope.READ,
-    summary="List an execution's history",
-    query=http_params.PAGING,
-    replies={200: Reply(description="A page, oldest first", model=Page[HistoryEvent])},
-    errors=(404,),
-)
-async def list_history(call: Call) -> Answer:
-    """Every event, oldest first: enough to rebuild the state."""
-    items, after = await inspect.history(
-        await call.engine(),
-        call.tenant,
-        call.path["id"],
-        limit=call.query["limit"],
-        after=call.after(),
-    )
-    return call.page(items, after, Page[HistoryEvent])
 
 
 @ROUTES.add(

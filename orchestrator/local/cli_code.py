@@ -1,4 +1,4 @@
-"""`weft code`: code workflows on this machine, without a server."""
+"""`weft code`: code workflows on this machine, without a server (`cli_code_deployed`: with one)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from orchestrator.local.cli_faults import DONE, FAILED, Fault, console, print_js
 from orchestrator.local.cli_options import AsJson
 from orchestrator.local.cli_render import emit
 
-app = typer.Typer(name="code", help="Code workflows: check their source.", no_args_is_help=True)
+app = typer.Typer(
+    name="code",
+    help="Code workflows: check their source; list and record what is deployed.",
+    no_args_is_help=True,
+)
 
 Paths = Annotated[
     list[Path] | None,
@@ -23,7 +27,7 @@ Paths = Annotated[
 
 @app.callback()
 def root() -> None:
-    """Code workflows: check their source."""
+    """Code workflows: check their source; list and record what is deployed."""
 
 
 @app.command()

@@ -73,6 +73,8 @@ HTTP_FUNCTIONS = {
     "list_signals": "GET v1/executions/{id}/signals",
     "list_audit": "GET v1/audit",
     "verify_audit": "GET v1/audit/verify",
+    "list_code_workflows": "GET v1/code-workflows",
+    "publish_code_workflows": "POST v1/code-workflows",
     "list_breakers": "GET v1/breakers",
     "get_breaker": "GET v1/breakers/{dependency}",
     "open_breaker": "POST v1/breakers/{dependency}/open",

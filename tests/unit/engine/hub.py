@@ -33,7 +33,7 @@ async def hub_of(
     schema = options.pop("schema", None)
     world = await make(**options)
     hub = Hub(world.clock)
-    hub.world, hub.code = world, FakeCode(CODE if code is None else code, schema)
+    hub.world, hub.code = world, FakeCode(dict(CODE if code is None else code), schema)
     hub.join(world.engine)
     return world, hub
 
