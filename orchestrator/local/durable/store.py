@@ -31,7 +31,8 @@ from orchestrator.local.durable.store_rows import (
     history,
     reset,
 )
-from orchestrator.local.durable.store_schema import SCHEMA_VERSION, TABLES
+from orchestrator.local.durable.store_schema import LAYOUT, TABLES
+from orchestrator.ports import StoreError
 from orchestrator.ports_durable import InstanceStatus
 
 CHECKPOINT_PAGES: Final = 1_000
@@ -77,22 +78,31 @@ class DurableStore:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         """Create or open. `durable` false: a power cut may lose the last writes. Raises
-        `sqlite3.Error`, and `RuntimeError` for a file of a newer Weft."""
-        with sqlite_common.opening(path):
-            self.db = sqlite_common.connect(
-                path, durable=durable, checkpoint_pages=CHECKPOINT_PAGES
-            )
-            sqlite_common.begin_patiently(self.db)
-            ((version,),) = self.db.execute("PRAGMA user_version").fetchall()
-            if version == 0:
-                for statement in filter(None, map(str.strip, TABLES.split(";"))):
-                    self.db.execute(statement)
-                self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            self.db.execute("COMMIT")
+        `StoreError`: the file cannot be used, or newer code has written it."""
         self._grouped = False
-        if version > SCHEMA_VERSION:
-            self.db.close()
-            raise RuntimeError(f"{path} was written by a newer version of Weft")
+        try:
+            with sqlite_common.opening(path):
+                self.db = sqlite_common.connect(
+                    path, durable=durable, checkpoint_pages=CHECKPOINT_PAGES
+                )
+                try:
+                    self._prepare()
+                except BaseException:
+                    self.db.close()
+                    raise
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"{path} cannot be opened: {error}") from error
+
+    def _prepare(self) -> None:
+        sqlite_common.begin_patiently(self.db)
+        ((version,),) = self.db.execute("PRAGMA user_version").fetchall()
+        if version > LAYOUT:
+            raise sqlite3.DatabaseError(f"layout {version} is newer than this code's {LAYOUT}")
+        if version < LAYOUT:
+            for statement in filter(None, map(str.strip, TABLES.split(";"))):
+                self.db.execute(statement)
+            self.db.execute(f"PRAGMA user_version={LAYOUT}")
+        self.db.execute("COMMIT")
 
     def close(self) -> None:
         """Close the connection."""
@@ -169,7 +179,7 @@ class DurableStore:
         """Instances that have heard something, at most `limit`. `owner` must be fresh."""
         due = (
             "SELECT id FROM instances WHERE wake = 1 AND suspended = 0 AND lease_until <= ?"
-            " ORDER BY lease_until LIMIT ?"
+            " ORDER BY updated LIMIT ?"  # who had no turn for longest
         )
         if not self.db.execute(due, (now, limit)).fetchall():
             return []
@@ -228,7 +238,7 @@ class DurableStore:
         """Activities to be run, the oldest first, at most `limit`."""
         due = (
             "SELECT id, instance, execution, task, name, payload FROM activities"
-            " WHERE lease_until <= ? ORDER BY lease_until, id LIMIT ?"
+            " WHERE lease_until <= ? ORDER BY id LIMIT ?"
         )
         if not self.db.execute(due, (now, limit)).fetchall():
             return []

@@ -14,6 +14,7 @@ from orchestrator.local.durable.grouping import Grouped
 from orchestrator.local.durable.hub import LEASE_MS, Hub
 from orchestrator.local.durable.protocol import drive
 from orchestrator.local.durable.store import Claim, DurableStore
+from orchestrator.ports import StoreError
 from tests.support.durable_app import CALLS, app
 from tests.support.durable_hub import NOW, Run, start
 
@@ -144,3 +145,30 @@ async def test_calls_that_wait_together_are_one_commit_and_fail_alone(tmp_path: 
     await grouped.close()
     commits = [text for text in said if text == "COMMIT"]
     assert 1 <= len(commits) <= 2  # the first may have gone alone
+
+
+@pytest.mark.parametrize("content", [b"no database at all", None], ids=["rubbish", "newer"])
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "durable.db"
+    if content is None:
+        store = DurableStore(path)
+        store.db.execute("PRAGMA user_version=99")
+        store.close()
+    else:
+        path.write_bytes(content * 100)
+    with pytest.raises(StoreError, match=r"durable\.db cannot be opened: "):
+        DurableStore(path)
+
+
+async def test_who_waited_longest_has_the_next_turn(world: Run) -> None:
+    for n, name in enumerate("zyx"):
+        start("race", instance=name).act(world.client, NOW + n)
+    (first,) = world.client.claim_turns("one", NOW + 9, NOW + LEASE_MS, 1)
+    world.client.release([], [first])
+    assert first.identity.instance == "z"
+    commit(world, world.client.claim_turns("two", NOW + 9, NOW + LEASE_MS, 1)[0])  # at NOW
+    clients.raise_event(world.client, "z", "Approval", "1", NOW + 9)
+    with world.client.transaction() as db:
+        db.execute("UPDATE instances SET updated = ? WHERE id = 'z'", (NOW + 5,))
+    rest = [world.client.claim_turns(f"{n}", NOW + 9, NOW + LEASE_MS, 1)[0] for n in range(3)]
+    assert [claim.identity.instance for claim in rest] == ["y", "x", "z"]
