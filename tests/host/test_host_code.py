@@ -120,9 +120,11 @@ async def running(data: Path) -> AsyncIterator[tuple[LocalHost, httpx.AsyncClien
         options=HostOptions(settings={"COSMOS_DATABASE": "weft"}, data=data),
     )
     await host.start()
-    async with httpx.AsyncClient(base_url=host.url) as client:
-        yield host, client
-    await host.stop()
+    try:
+        async with httpx.AsyncClient(base_url=host.url) as client:
+            yield host, client
+    finally:
+        await host.stop()
 
 
 async def until(client: httpx.AsyncClient, path: str, good: Callable[[Any], bool]) -> Any:
@@ -132,6 +134,10 @@ async def until(client: httpx.AsyncClient, path: str, good: Callable[[Any], bool
         if good(seen):
             return seen
         await asyncio.sleep(0.02)
+
+
+def ended(seen: Any) -> bool:
+    return seen["status"] in ("COMPLETED", "FAILED", "CANCELLED")
 
 
 async def start(client: httpx.AsyncClient, name: str, input: Any = None) -> str:
@@ -148,7 +154,7 @@ async def test_a_code_workflow_runs_with_retry_timer_signal_and_child(tmp_path: 
             f"{path}/signals", json={"name": "approved", "payload": {"by": "eve"}}
         )
         assert sent.status_code == 202, sent.text
-        done = await until(client, path, lambda seen: seen["status"] != "RUNNING")
+        done = await until(client, path, ended)
         assert done["status"] == "COMPLETED", done
         assert done["output"] == {
             "order": "o1", "charge": "charge-o1", "packed": [0, 10, 20], "by": "eve",
@@ -170,7 +176,7 @@ async def test_a_code_workflow_runs_with_retry_timer_signal_and_child(tmp_path: 
 async def test_what_it_fails_with_is_the_failure_of_the_execution(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         path = await start(client, "refused")
-        done = await until(client, path, lambda seen: seen["status"] != "RUNNING")
+        done = await until(client, path, ended)
         assert done["status"] == "FAILED"
         assert "no order: stolen" in str(done["error"])
         assert "OrderRefused" in str(done["error"])
