@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from typing import Final
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.orchestration import MAX_INSTANCE_CHARS
 from orchestrator.domain.payload import Payload
 
 VERSION: Final = 1
@@ -29,6 +31,16 @@ MAX_FAILURE_BYTES: Final = 4 * 1024
 """Of a failure in transit; it comes twice in what Durable tells."""
 
 _MARK: Final = re.compile(r"\[weft:([A-Za-z0-9_=-]+)\]")
+
+
+def child_id(parent: str, generation: int, number: int) -> str:
+    """Id of the instance that is step `number` of a generation of `parent`. Those below an instance
+    are found by its id as a prefix, and a colon: Durable itself ends and deletes only the one that
+    it is told of. What would be too long is hashed, and not found."""
+    plain = f"{parent}:{generation}.{number}"
+    if len(plain) <= MAX_INSTANCE_CHARS:
+        return plain
+    return "h" + hashlib.sha256(plain.encode()).hexdigest()[:31]
 
 
 def encode_output(text: str | None, ref: Payload | None = None) -> str:
