@@ -37,7 +37,7 @@ def list_(url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
 
 
 def publish(url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
-    """Record what is deployed now; 1 if a version is gone that open executions need."""
+    """Record what is deployed now; refused if a version is gone that open executions need."""
     with CodeClient(url) as client:
         return _told(client.record(), as_json=as_json)
 
