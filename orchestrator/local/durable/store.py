@@ -23,7 +23,6 @@ from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.events import Event
 from orchestrator.local.durable.protocol import Identity, Turn
 from orchestrator.local.durable.store_rows import (
-    ALIVE,
     append,
     deliver,
     end,
@@ -200,7 +199,7 @@ class DurableStore:
         with self.transaction() as db:
             row = db.execute(
                 "SELECT parent, parent_execution, parent_task FROM instances"
-                f" WHERE id = ? AND owner = ? AND execution = ? AND {ALIVE}",
+                " WHERE id = ? AND owner = ? AND execution = ?",
                 (identity.instance, claim.owner, identity.execution),
             ).fetchone()
             if row is None:
