@@ -31,7 +31,7 @@ CALLS: Final = 32
 """At once, per process."""
 LEASE_MS: Final = 30_000
 """How long what a dead process had claimed lies idle."""
-POLL_MS: Final = 50
+POLL_MS: Final = 100
 """How often an idle hub asks whether another process has written: a read of some microseconds."""
 FAULT_MS: Final = 1_000
 """Wait after the file could not be read or written."""

@@ -23,7 +23,6 @@ from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.events import Event
 from orchestrator.local.durable.protocol import Identity, Turn
 from orchestrator.local.durable.store_rows import (
-    ALIVE,
     append,
     deliver,
     end,
@@ -80,6 +79,8 @@ class DurableStore:
         """Create or open. `durable` false: a power cut may lose the last writes. Raises
         `StoreError`: the file cannot be used, or newer code has written it."""
         self._grouped = False
+        # `PRAGMA synchronous`: of whoever is not told otherwise, of what comes next, as it is set.
+        self._durable = self._level = self._synced = "FULL" if durable else "OFF"
         try:
             with sqlite_common.opening(path):
                 self.db = sqlite_common.connect(
@@ -112,6 +113,9 @@ class DurableStore:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing; on the disk when it ends, or when the `group` does that it is in."""
         if not self.db.in_transaction:
+            if self._level != self._synced:
+                self.db.execute(f"PRAGMA synchronous={self._level}")
+                self._synced = self._level
             sqlite_common.begin_patiently(self.db)
         # Also where it is alone: one way of undoing.
         self.db.execute("SAVEPOINT one")
@@ -130,19 +134,17 @@ class DurableStore:
     @contextlib.contextmanager
     def group(self, *, sync: bool) -> Iterator[None]:
         """All transactions within are one commit. `sync` false: a power cut may lose it."""
-        if not sync:
-            self.db.execute("PRAGMA synchronous=NORMAL")
         self._grouped = True
+        self._level = self._durable if sync else "NORMAL"
         try:
             yield
             if self.db.in_transaction:
                 self.db.execute("COMMIT")
         finally:
             self._grouped = False
+            self._level = self._durable
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            if not sync:
-                self.db.execute("PRAGMA synchronous=FULL")
 
     @repeatable
     def foreign_commits(self) -> int:
@@ -200,7 +202,7 @@ class DurableStore:
         with self.transaction() as db:
             row = db.execute(
                 "SELECT parent, parent_execution, parent_task FROM instances"
-                f" WHERE id = ? AND owner = ? AND execution = ? AND {ALIVE}",
+                " WHERE id = ? AND owner = ? AND execution = ?",
                 (identity.instance, claim.owner, identity.execution),
             ).fetchone()
             if row is None:

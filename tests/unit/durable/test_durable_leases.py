@@ -13,7 +13,7 @@ from orchestrator.local.durable.driver import Machine
 from orchestrator.local.durable.grouping import Grouped
 from orchestrator.local.durable.hub import LEASE_MS, Hub
 from orchestrator.local.durable.protocol import drive
-from orchestrator.local.durable.store import Claim, DurableStore
+from orchestrator.local.durable.store import Claim, DurableStore, repeatable
 from orchestrator.ports import StoreError
 from tests.support.durable_app import CALLS, app
 from tests.support.durable_hub import NOW, Run, start
@@ -172,3 +172,29 @@ async def test_who_waited_longest_has_the_next_turn(world: Run) -> None:
         db.execute("UPDATE instances SET updated = ? WHERE id = 'z'", (NOW + 5,))
     rest = [world.client.claim_turns(f"{n}", NOW + 9, NOW + LEASE_MS, 1)[0] for n in range(3)]
     assert [claim.identity.instance for claim in rest] == ["y", "x", "z"]
+
+
+async def test_only_what_was_seen_outside_waits_for_the_disk(tmp_path: Path) -> None:
+    store = DurableStore(tmp_path / "durable.db")
+    levels: list[int] = []
+
+    def level() -> None:
+        with store.transaction() as db:
+            levels.extend(db.execute("PRAGMA synchronous").fetchone())
+
+    grouped = Grouped(store)
+    normal, full = 1, 2
+    await grouped(repeatable(level))
+    await grouped(clients.start, store, "i", "fan", None, NOW, "x")
+    level.repeatable = False  # type: ignore[attr-defined]
+    await grouped(level)
+    await grouped.close()
+    assert levels == [normal, full]
+    assert {name for name, one in vars(DurableStore).items() if getattr(one, "repeatable", 0)} == {
+        "fire_timers",
+        "claim_turns",
+        "claim_calls",
+        "renew",
+        "next_due",
+        "foreign_commits",
+    }
