@@ -30,7 +30,14 @@ its scheduler takes messages of 1 MB, in which quotes count twice."""
 MAX_FAILURE_BYTES: Final = 4 * 1024
 """Of a failure in transit; it comes twice in what Durable tells."""
 
+_STEPS: Final = re.compile(r"[0-9]+\.[0-9]+(?::[0-9]+\.[0-9]+)*")
 _MARK: Final = re.compile(r"\[weft:([A-Za-z0-9_=-]+)\]")
+
+
+def is_below(parent: str, id: str) -> bool:
+    """Whether `id` is a `child_id` of `parent`, or one of such a child: the next instance of the
+    same task also begins with the id of the first."""
+    return id.startswith(f"{parent}:") and _STEPS.fullmatch(id, len(parent) + 1) is not None
 
 
 def child_id(parent: str, generation: int, number: int) -> str:

@@ -89,7 +89,7 @@ async def test_those_below_an_instance_end_and_go_with_it(rpc: Rpc, client: Dura
     """Durable's own terminate and purge reach only the instance that they name."""
     below = (
         [("e1:0.1", "Running"), ("e1:0.2", "Completed")],
-        [("e1:0.1:0.1", "Pending"), ("e10", "Running")],
+        [("e1:0.1:0.1", "Pending"), ("e10", "Running"), ("e1:main:2", "Running")],
     )
     rpc.pages = [list(page) for page in below]
     await client.terminate("e1", "over")

@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 import httpx
 
+from orchestrator.domain.orchestration_result import is_below
 from orchestrator.ports import NotFound, StoreError, Throttled, Unavailable
 from orchestrator.ports_durable import ENDED, Instance, InstanceStatus
 
@@ -143,7 +144,7 @@ class DurableClient:
             found += [
                 (row["instanceId"], row["runtimeStatus"])
                 for row in rows
-                if row["instanceId"].startswith(prefix)  # whatever the filter did
+                if is_below(instance, row["instanceId"])
             ]
             token = answer.headers.get(CONTINUATION, "")
             if not token:

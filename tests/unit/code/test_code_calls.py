@@ -12,7 +12,12 @@ import pytest
 from activities import CodeContext, Retry, TaskFailed
 from activities.code.frame import Frame
 from activities.code.registry import CodeRegistry
-from orchestrator.domain.orchestration_result import child_id, failure_from, failure_text
+from orchestrator.domain.orchestration_result import (
+    child_id,
+    failure_from,
+    failure_text,
+    is_below,
+)
 from orchestrator.domain.retry import next_delay
 from tests.support.durable_hand import START, Hand, envelope
 
@@ -169,6 +174,12 @@ def test_a_version_that_is_gone_when_the_child_starts_is_a_failure() -> None:
     run = Hand(made, "code_flow_v1", envelope("flow"))
     call = Hand(made, "weft_call", run.asked[0]["input"]).answers(0, "3").turn()
     assert (call.failure.type, call.failure.retryable) == ("UNKNOWN_WORKFLOW", False)
+
+
+def test_what_is_below_an_instance_is_known_by_its_id() -> None:
+    below = ["e:0.1", "e:12.34", "e:0.1:0.2", "e:0.1:0.2:7.1"]
+    others = ["e", "e2:0.1", "e:main:2", "e:0.1x", "e:0", "e:0.1:", "x:e:0.1"]
+    assert [id for id in below + others if is_below("e", id)] == below
 
 
 def test_an_id_that_would_be_too_long_is_hashed() -> None:
