@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.adapters.azure.durable_client import DurableClient
 from orchestrator.ports_durable import CodeWorkflows, OrchestratorFunction
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.azure.durable_client import DurableClient
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +40,8 @@ def load() -> CodeApp:
         log.error("%s", error, extra={"action": "code.load"})
     registry = default_code_registry()
     orchestrators = functions(registry)
-    return CodeApp(
-        workflows=registry,
-        orchestrators=orchestrators,
-        hub=DurableClient() if orchestrators else None,
-    )
+    if not orchestrators:
+        return CodeApp(workflows=registry, orchestrators=(), hub=None)
+    from orchestrator.adapters.azure.durable_client import DurableClient
+
+    return CodeApp(workflows=registry, orchestrators=orchestrators, hub=DurableClient())

@@ -71,7 +71,8 @@ class Orchestrations(Protocol):
         ...
 
     async def terminate(self, instance: str, reason: str) -> None:
-        """End it. Not an error if it has ended. Raises `NotFound`."""
+        """End it, and those below it (`orchestration_result.child_id`). Not an error if it has
+        ended. Raises `NotFound`."""
         ...
 
     async def suspend(self, instance: str, reason: str) -> None:
@@ -88,7 +89,8 @@ class Orchestrations(Protocol):
         ...
 
     async def purge(self, instance: str) -> None:
-        """Delete the history of one that has ended. Not an error if there is none."""
+        """Delete the history of one that has ended, and of those below it. Not an error if there is
+        none."""
         ...
 
     async def close(self) -> None:
@@ -189,8 +191,8 @@ class Replay(Protocol):
         """Run an activity function."""
         ...
 
-    def orchestrator(self, name: str, payload: str) -> Pending:
-        """Run another orchestrator function as an instance of its own."""
+    def orchestrator(self, name: str, payload: str, instance: str) -> Pending:
+        """Run another orchestrator function as an instance of its own, under that id."""
         ...
 
     def timer(self, at: datetime) -> Pending:

@@ -19,7 +19,7 @@ from orchestrator.domain import jsonvalues
 from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS, MAX_ATTEMPT_TIMEOUT_MS
 from orchestrator.domain.durations import format_duration
 from orchestrator.domain.orchestration import Envelope
-from orchestrator.domain.orchestration_result import decode_output
+from orchestrator.domain.orchestration_result import child_id, decode_output
 from orchestrator.ports_durable import ACTIVITY_FUNCTION, Pending, Replay
 
 CALL_FUNCTION: Final = "weft_call"
@@ -153,7 +153,7 @@ class CodeContext:
         if retry is None:
             return self._task(self._replay.activity(ACTIVITY_FUNCTION, _text(call)))
         request = {"kind": "activity", "call": call, "policy": policy_doc(retry.policy())}
-        return self._task(self._replay.orchestrator(CALL_FUNCTION, _text(request)))
+        return self._child(CALL_FUNCTION, _text(request), number)
 
     def call_workflow(
         self, name: str, input: Any = None, *, version: int | None = None
@@ -175,11 +175,11 @@ class CodeContext:
             "item": envelope.item,
             "traceparent": envelope.traceparent,
         }
-        self._number()
+        number = self._number()
         if version is None:
-            return self._task(self._replay.orchestrator(CALL_FUNCTION, _text(request)))
+            return self._child(CALL_FUNCTION, _text(request), number)
         frame = child_frame(request, version)
-        return self._task(self._replay.orchestrator(self._function(name, version), frame.encode()))
+        return self._child(self._function(name, version), frame.encode(), number)
 
     def sleep(self, duration: str | timedelta | None = None, *, until: Any = None) -> Task[None]:
         """Wait for a duration (`30s`, `2d`, a `timedelta`) or until a time (an aware `datetime`, or
@@ -238,6 +238,10 @@ class CodeContext:
             raise ContinueAsNew("return right after ctx.continue_as_new(…)")
         self._steps += 1
         return self._steps
+
+    def _child(self, function: str, text: str, number: int) -> Task[Any]:
+        id = child_id(self._replay.instance, self.generation, number)
+        return self._task(self._replay.orchestrator(function, text, id))
 
     def _task(self, raw: Pending) -> Task[Any]:
         return Task(raw, read_result)

@@ -24,7 +24,7 @@ from activities.values import findings
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.orchestration import BadEnvelope, Envelope
-from orchestrator.domain.orchestration_result import encode_output, failure_text
+from orchestrator.domain.orchestration_result import child_id, encode_output, failure_text
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.topology import INLINE_PAYLOAD_BYTES
@@ -226,7 +226,8 @@ def _caller(registry: CodeRegistry) -> Any:
             raise OrchestrationFailed(
                 failure_text(_final("UNKNOWN_WORKFLOW", str(error.args[0])))
             ) from None
-        task = replay.orchestrator(function, child_frame(request, version).encode())
+        id = child_id(replay.instance, 0, 1)
+        task = replay.orchestrator(function, child_frame(request, version).encode(), id)
         return (yield from _passed_on(task))
 
     return drive

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from typing import Final
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.orchestration import MAX_INSTANCE_CHARS
 from orchestrator.domain.payload import Payload
 
 VERSION: Final = 1
@@ -28,7 +30,24 @@ its scheduler takes messages of 1 MB, in which quotes count twice."""
 MAX_FAILURE_BYTES: Final = 4 * 1024
 """Of a failure in transit; it comes twice in what Durable tells."""
 
+_STEPS: Final = re.compile(r"[0-9]+\.[0-9]+(?::[0-9]+\.[0-9]+)*")
 _MARK: Final = re.compile(r"\[weft:([A-Za-z0-9_=-]+)\]")
+
+
+def is_below(parent: str, id: str) -> bool:
+    """Whether `id` is a `child_id` of `parent`, or one of such a child: the next instance of the
+    same task also begins with the id of the first."""
+    return id.startswith(f"{parent}:") and _STEPS.fullmatch(id, len(parent) + 1) is not None
+
+
+def child_id(parent: str, generation: int, number: int) -> str:
+    """Id of the instance that is step `number` of a generation of `parent`. Those below an instance
+    are found by its id as a prefix, and a colon: Durable itself ends and deletes only the one that
+    it is told of. What would be too long is hashed, and not found."""
+    plain = f"{parent}:{generation}.{number}"
+    if len(plain) <= MAX_INSTANCE_CHARS:
+        return plain
+    return "h" + hashlib.sha256(plain.encode()).hexdigest()[:31]
 
 
 def encode_output(text: str | None, ref: Payload | None = None) -> str:

@@ -67,9 +67,9 @@ class DurableReplay:
         """See `Replay`."""
         return self._context.call_activity(name, payload, expected_type=str)
 
-    def orchestrator(self, name: str, payload: str) -> Pending:
+    def orchestrator(self, name: str, payload: str, instance: str) -> Pending:
         """See `Replay`."""
-        return self._context.call_sub_orchestrator(name, payload, expected_type=str)
+        return self._context.call_sub_orchestrator(name, payload, instance, expected_type=str)
 
     def timer(self, at: datetime) -> Pending:
         """See `Replay`."""

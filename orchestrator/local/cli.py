@@ -23,7 +23,6 @@ from orchestrator.local import (
     cli_auth,
     cli_breakers,
     cli_code,
-    cli_code_deployed,
     cli_control,
     cli_deadletters,
     cli_events,
@@ -60,7 +59,6 @@ app = typer.Typer(
 )
 app.callback()(cli_version.root)
 app.add_typer(cli_rebuild.app, name="rebuild")
-cli_code_deployed.register(cli_code.app)
 app.add_typer(cli_code.app, name="code")
 
 # --- on this machine ------------------------------------------------------------------------------

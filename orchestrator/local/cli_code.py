@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from orchestrator.local import cli_code_deployed
 from orchestrator.local.cli_faults import DONE, FAILED, Fault, console, print_json, printable
 from orchestrator.local.cli_options import AsJson
 from orchestrator.local.cli_render import emit
@@ -52,3 +53,6 @@ def lint(paths: Paths = None, as_json: AsJson = False) -> int:
         if not found:
             emit(console(), Text("nothing found", "green"))
     return FAILED if found else DONE
+
+
+cli_code_deployed.register(app)

@@ -126,8 +126,8 @@ sys.addaudithook(hook)
 import function_app
 import threading
 loaded = [name for name in sys.modules if name.startswith(
-    ("orchestrator.local", "orchestrator.adapters.azure", "activities.", "azure.cosmos",
-     "azure.servicebus", "azure.identity"))]
+    ("orchestrator.local", "orchestrator.adapters.azure", "azure.cosmos",
+     "azure.servicebus", "azure.identity", "azure.durable_functions"))]
 print(json.dumps({
     "names": sorted(f.get_function_name() for f in function_app.app.get_functions()),
     "touched": touched, "loaded": loaded, "threads": threading.active_count(),

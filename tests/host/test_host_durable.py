@@ -142,6 +142,15 @@ async def test_the_client_does_all_that_it_can(hosts: Callable[[], Any]) -> None
     assert await client.get_status_all() == []
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # the client's
+async def test_inputs_of_megabytes(hosts: Callable[[], Any]) -> None:
+    host = await hosts()
+    await begin(host, "race", id="a")
+    await CLIENTS[0].raise_event("a", "Approval", "x" * 3_000_000)
+    echoed, _ = (await ended(CLIENTS[0], "a")).output
+    assert len(json.loads(echoed)) == 3_000_000
+
+
 async def test_what_a_host_began_another_one_ends(hosts: Callable[[], Any]) -> None:
     first = await hosts()
     await begin(first, "race", id="a")

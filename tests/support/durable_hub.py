@@ -122,7 +122,7 @@ def raised(name: str, payload: str = '"x"', *, instance: str = "i", at: int = 0)
 
 @cache
 def _indexed(app: func.FunctionApp) -> list[IndexedFunction]:
-    return index(app, {})
+    return index(app, {"COSMOS_DATABASE": "weft"})  # Weft's own app may be given
 
 
 def new_hub(

@@ -35,9 +35,17 @@ class Rpc(HttpService):
         super().__init__()
         self.status, self.body, self.asked = 202, "", ""
         self.sent: Any = None
+        self.all: list[str] = []
+        self.pages: list[list[tuple[str, str]]] = []
         self.route("*", "/durabletask/{rest:.*}", self._answer)
 
     async def _answer(self, request: web.Request) -> web.Response:
+        self.all.append(f"{request.method} {request.path.removeprefix('/durabletask')}")
+        if "instanceIdPrefix" in request.query:
+            rows = self.pages.pop(0) if self.pages else []
+            more = {"x-ms-continuation-token": "next"} if self.pages else {}
+            body = [{"instanceId": id, "runtimeStatus": status} for id, status in rows]
+            return web.json_response(body, headers=more)
         self.asked = f"{request.method} {request.raw_path.removeprefix('/durabletask')}"
         text = await request.text()
         self.sent = json.loads(text) if text else None
@@ -75,6 +83,22 @@ async def test_requests_are_those_of_the_librarys_client(rpc: Rpc, client: Durab
     rpc.status = 200
     await client.purge("e1")
     assert rpc.asked == "DELETE /instances/e1"
+
+
+async def test_those_below_an_instance_end_and_go_with_it(rpc: Rpc, client: DurableClient) -> None:
+    """Durable's own terminate and purge reach only the instance that they name."""
+    below = (
+        [("e1:0.1", "Running"), ("e1:0.2", "Completed")],
+        [("e1:0.1:0.1", "Pending"), ("e10", "Running"), ("e1:main:2", "Running")],
+    )
+    rpc.pages = [list(page) for page in below]
+    await client.terminate("e1", "over")
+    ended = [one for one in rpc.all if "terminate" in one]
+    assert ended == [f"POST /instances/{id}/terminate" for id in ("e1", "e1:0.1", "e1:0.1:0.1")]
+    rpc.pages, rpc.status = [list(page) for page in below], 200
+    await client.purge("e1")
+    gone = [one for one in rpc.all if one.startswith("DELETE")]
+    assert gone == [f"DELETE /instances/{id}" for id in ("e1", "e1:0.1", "e1:0.2", "e1:0.1:0.1")]
 
 
 async def test_a_status_is_translated(rpc: Rpc, client: DurableClient) -> None:

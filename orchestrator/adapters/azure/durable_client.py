@@ -6,6 +6,7 @@ module, which nobody can close, bound to the first event loop, and its errors ar
 
 Below the address (as azure-functions-durable 1.7 calls it):
 
+    GET    instances/?instanceIdPrefix=…      a list, with a continuation token
     POST   orchestrators/NAME/ID              body: JSON of the JSON text
     GET    instances/ID?showHistory=…
     POST   instances/ID/raiseEvent/NAME       body: JSON of the JSON text
@@ -22,10 +23,12 @@ from urllib.parse import quote
 
 import httpx
 
+from orchestrator.domain.orchestration_result import is_below
 from orchestrator.ports import NotFound, StoreError, Throttled, Unavailable
-from orchestrator.ports_durable import Instance, InstanceStatus
+from orchestrator.ports_durable import ENDED, Instance, InstanceStatus
 
 SECONDS: Final = 30.0  # of one request: the extension is on this machine, its store may not answer
+CONTINUATION: Final = "x-ms-continuation-token"
 _THERE: Final = frozenset({200, 202})
 _GONE: Final = frozenset({404, 410, 412})
 
@@ -92,7 +95,12 @@ class DurableClient:
 
     async def terminate(self, instance: str, reason: str) -> None:
         """See `Orchestrations`."""
-        _check(await self._verb(instance, "terminate", reason), _THERE | {410}, instance)
+        answer = await self._verb(instance, "terminate", reason)
+        _check(answer, _THERE | {410}, instance)
+        for id, status in await self._below(instance):
+            if status not in ENDED:
+                answer = await self._verb(id, "terminate", reason)
+                _check(answer, _THERE | {404, 410}, id)
 
     async def suspend(self, instance: str, reason: str) -> None:
         """See `Orchestrations`."""
@@ -109,12 +117,38 @@ class DurableClient:
     async def purge(self, instance: str) -> None:
         """See `Orchestrations`."""
         _check(await self._ask("DELETE", _path(instance)), _THERE | {404})
+        for id, _ in await self._below(instance):
+            _check(await self._ask("DELETE", _path(id)), _THERE | {404})
 
     async def close(self) -> None:
         """See `Orchestrations`."""
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
+
+    async def _below(self, instance: str) -> list[tuple[str, str]]:
+        """Id and status of every instance that it started, and those started."""
+        prefix, token = f"{instance}:", ""
+        found: list[tuple[str, str]] = []
+        while True:
+            answer = await self._ask(
+                "GET",
+                "instances/",
+                params={"instanceIdPrefix": prefix, "showInput": "false"},
+                headers={CONTINUATION: token} if token else {},
+            )
+            _check(answer, _THERE)
+            rows = _body(answer)
+            if not isinstance(rows, list):
+                raise Unavailable("the Durable extension gave no list")
+            found += [
+                (row["instanceId"], row["runtimeStatus"])
+                for row in rows
+                if is_below(instance, row["instanceId"])
+            ]
+            token = answer.headers.get(CONTINUATION, "")
+            if not token:
+                return found
 
     async def _verb(self, instance: str, verb: str, reason: str) -> httpx.Response:
         return await self._ask("POST", f"{_path(instance)}/{verb}", params={"reason": reason})

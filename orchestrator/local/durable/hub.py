@@ -12,8 +12,6 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import azure.functions as func
@@ -33,7 +31,7 @@ CALLS: Final = 32
 """At once, per process."""
 LEASE_MS: Final = 30_000
 """How long what a dead process had claimed lies idle."""
-POLL_MS: Final = 50
+POLL_MS: Final = 100
 """How often an idle hub asks whether another process has written: a read of some microseconds."""
 FAULT_MS: Final = 1_000
 """Wait after the file could not be read or written."""
@@ -56,22 +54,6 @@ async def inline(call: Callable[..., T], *arguments: Any) -> T:
     return call(*arguments)
 
 
-class Threaded:
-    """In one thread: the disk must not hold up the event loop, and a connection has one user."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="durable-store")
-
-    async def __call__(self, call: Callable[..., T], *arguments: Any) -> T:
-        """What `call` returns."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(call, *arguments))
-
-    def close(self) -> None:
-        """End the thread."""
-        self._pool.shutdown(wait=True)
-
-
 class Hub:
     """One process's part in the task hub. Names of functions differ in more than case."""
 
@@ -87,7 +69,7 @@ class Hub:
         call: Inline,
     ) -> None:
         """`plain`: the orchestrators as functions, to be told a history again. `new_id`: fresh,
-        unique among all processes. `call`: `inline`, or a `Threaded`."""
+        unique among all processes. `call`: `inline`, or a `grouping.Grouped`."""
         self.store = store
         self.call = call
         self.clock = clock

@@ -82,11 +82,10 @@ def rewind(
         if event["EventType"] not in ev.FINISHED:
             return event
         old = begun[ev.finished_id(event)]
-        retry_timer = old["EventType"] == ev.TIMER_CREATED and "RetryOf" in old
         number = place[old.get("RetryOf", old["EventId"])]
-        if event["EventType"] in ev.FAILED or retry_timer or number >= len(machine.primaries):
+        if event["EventType"] in ev.FAILED or number >= len(machine.primaries):
             return None
-        new = machine.primaries[number]
+        new = machine.primaries[number]  # a retry's timer finds its activity here, and is no more
         if (new["EventType"], new.get("Name")) != (old["EventType"], old.get("Name")):
             return None
         key = "TimerId" if event["EventType"] == ev.TIMER_FIRED else "TaskScheduledId"

@@ -6,6 +6,7 @@ loopback only, and its paths begin with a secret of this process that only the c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -78,7 +79,14 @@ class Rpc:
         """Listen on a free port."""
         sock = listening_socket(ADDRESS, 0)
         self._port = sock.getsockname()[1]
-        server = web.Server(self._handle, access_log=None)
+        loop = asyncio.get_running_loop()
+
+        def made(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> Any:
+            return web.BaseRequest(
+                message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
+            )
+
+        server = web.Server(self._handle, request_factory=made, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.SockSite(self._runner, sock).start()

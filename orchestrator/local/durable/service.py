@@ -4,6 +4,7 @@ and the RPC. Without such functions nothing of this is made.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from orchestrator.local.durable.hub import Hub, Threaded
+from orchestrator.local.durable.grouping import Grouped
+from orchestrator.local.durable.hub import Hub
 from orchestrator.local.durable.rpc import Rpc
 from orchestrator.local.durable.store import DurableStore
 from orchestrator.local.host.indexing import (
@@ -41,7 +43,7 @@ class DurableService:
         self._clients: list[Invoker] = []
         self.hub: Hub | None = None
         self._rpc: Rpc | None = None
-        self._thread = Threaded()
+        self._store: Grouped | None = None
 
     def bind(self, invoker: Invoker) -> None:
         """Take notice of a function of the app that is no orchestrator."""
@@ -53,7 +55,8 @@ class DurableService:
     async def start(self, data: Path, url: str, clock: Clock) -> Hub:
         """Open the file in `data` and serve clients. `url`: the host's own. The hub's loop is the
         caller's to run."""
-        store = await self._thread(DurableStore, data / FILE)
+        store = await asyncio.to_thread(DurableStore, data / FILE)
+        self._store = Grouped(store)
         self.hub = Hub(
             store,
             orchestrators=self._orchestrators,
@@ -64,7 +67,7 @@ class DurableService:
             },
             clock=clock,
             new_id=lambda: uuid.uuid4().hex,
-            call=self._thread,
+            call=self._store,
         )
         self._rpc = Rpc(self.hub)
         await self._rpc.start()
@@ -81,8 +84,8 @@ class DurableService:
             await hub.drain(grace_ms)
             if self._rpc is not None:
                 await self._rpc.stop()
-            await self._thread(hub.store.close)
-        self._thread.close()
+            if self._store is not None:
+                await self._store.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

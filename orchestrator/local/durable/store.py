@@ -13,17 +13,16 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.adapters.local import sqlite_common
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.events import Event
 from orchestrator.local.durable.protocol import Identity, Turn
 from orchestrator.local.durable.store_rows import (
-    ALIVE,
     append,
     deliver,
     end,
@@ -31,10 +30,21 @@ from orchestrator.local.durable.store_rows import (
     history,
     reset,
 )
-from orchestrator.local.durable.store_schema import SCHEMA_VERSION, TABLES
+from orchestrator.local.durable.store_schema import LAYOUT, TABLES
+from orchestrator.ports import StoreError
 from orchestrator.ports_durable import InstanceStatus
 
 CHECKPOINT_PAGES: Final = 1_000
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def repeatable(method: F) -> F:
+    """Mark a write that need not reach the disk by itself: what a power cut takes back is simply
+    done again, since nothing outside of the file has seen it. Whatever follows takes it along."""
+    method.repeatable = True  # type: ignore[attr-defined]
+    return method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +77,33 @@ class DurableStore:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         """Create or open. `durable` false: a power cut may lose the last writes. Raises
-        `sqlite3.Error`, and `RuntimeError` for a file of a newer Weft."""
-        with sqlite_common.opening(path):
-            self.db = sqlite_common.connect(
-                path, durable=durable, checkpoint_pages=CHECKPOINT_PAGES
-            )
-            sqlite_common.begin_patiently(self.db)
-            ((version,),) = self.db.execute("PRAGMA user_version").fetchall()
-            if version == 0:
-                for statement in filter(None, map(str.strip, TABLES.split(";"))):
-                    self.db.execute(statement)
-                self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            self.db.execute("COMMIT")
-        if version > SCHEMA_VERSION:
-            self.db.close()
-            raise RuntimeError(f"{path} was written by a newer version of Weft")
+        `StoreError`: the file cannot be used, or newer code has written it."""
+        self._grouped = False
+        # `PRAGMA synchronous`: of whoever is not told otherwise, of what comes next, as it is set.
+        self._durable = self._level = self._synced = "FULL" if durable else "OFF"
+        try:
+            with sqlite_common.opening(path):
+                self.db = sqlite_common.connect(
+                    path, durable=durable, checkpoint_pages=CHECKPOINT_PAGES
+                )
+                try:
+                    self._prepare()
+                except BaseException:
+                    self.db.close()
+                    raise
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"{path} cannot be opened: {error}") from error
+
+    def _prepare(self) -> None:
+        sqlite_common.begin_patiently(self.db)
+        ((version,),) = self.db.execute("PRAGMA user_version").fetchall()
+        if version > LAYOUT:
+            raise sqlite3.DatabaseError(f"layout {version} is newer than this code's {LAYOUT}")
+        if version < LAYOUT:
+            for statement in filter(None, map(str.strip, TABLES.split(";"))):
+                self.db.execute(statement)
+            self.db.execute(f"PRAGMA user_version={LAYOUT}")
+        self.db.execute("COMMIT")
 
     def close(self) -> None:
         """Close the connection."""
@@ -89,20 +111,48 @@ class DurableStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, and on the disk when it ends."""
-        sqlite_common.begin_patiently(self.db)
+        """All or nothing; on the disk when it ends, or when the `group` does that it is in."""
+        if not self.db.in_transaction:
+            if self._level != self._synced:
+                self.db.execute(f"PRAGMA synchronous={self._level}")
+                self._synced = self._level
+            sqlite_common.begin_patiently(self.db)
+        # Also where it is alone: one way of undoing.
+        self.db.execute("SAVEPOINT one")
         try:
             yield self.db
         except BaseException:
-            self.db.execute("ROLLBACK")
+            self.db.execute("ROLLBACK TO one")
+            self.db.execute("RELEASE one")
+            if not self._grouped:
+                self.db.execute("ROLLBACK")
             raise
-        self.db.execute("COMMIT")
+        self.db.execute("RELEASE one")
+        if not self._grouped:
+            self.db.execute("COMMIT")
 
+    @contextlib.contextmanager
+    def group(self, *, sync: bool) -> Iterator[None]:
+        """All transactions within are one commit. `sync` false: a power cut may lose it."""
+        self._grouped = True
+        self._level = self._durable if sync else "NORMAL"
+        try:
+            yield
+            if self.db.in_transaction:
+                self.db.execute("COMMIT")
+        finally:
+            self._grouped = False
+            self._level = self._durable
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+
+    @repeatable
     def foreign_commits(self) -> int:
         """A number that changes when another process has written."""
         ((version,),) = self.db.execute("PRAGMA data_version").fetchall()
         return version
 
+    @repeatable
     def next_due(self, now: int) -> int | None:
         """When something is to be done next: `now` or earlier if it is already."""
         found = self.db.execute(
@@ -112,6 +162,7 @@ class DurableStore:
         ).fetchone()
         return found[0]
 
+    @repeatable
     def fire_timers(self, now: int) -> int:
         """Timers that are due become events, in the order of their times. How many."""
         sql = "SELECT instance, execution, task, fire_at FROM timers WHERE fire_at <= ? "
@@ -125,11 +176,12 @@ class DurableStore:
             db.execute("DELETE FROM timers WHERE fire_at <= ?", (now,))
         return len(due)
 
+    @repeatable
     def claim_turns(self, owner: str, now: int, until: int, limit: int) -> list[Claim]:
         """Instances that have heard something, at most `limit`. `owner` must be fresh."""
         due = (
             "SELECT id FROM instances WHERE wake = 1 AND suspended = 0 AND lease_until <= ?"
-            " ORDER BY lease_until LIMIT ?"
+            " ORDER BY updated LIMIT ?"  # who had no turn for longest
         )
         if not self.db.execute(due, (now, limit)).fetchall():
             return []
@@ -150,7 +202,7 @@ class DurableStore:
         with self.transaction() as db:
             row = db.execute(
                 "SELECT parent, parent_execution, parent_task FROM instances"
-                f" WHERE id = ? AND owner = ? AND execution = ? AND {ALIVE}",
+                " WHERE id = ? AND owner = ? AND execution = ?",
                 (identity.instance, claim.owner, identity.execution),
             ).fetchone()
             if row is None:
@@ -183,11 +235,12 @@ class DurableStore:
             )
         return True
 
+    @repeatable
     def claim_calls(self, owner: str, now: int, until: int, limit: int) -> list[Call]:
         """Activities to be run, the oldest first, at most `limit`."""
         due = (
             "SELECT id, instance, execution, task, name, payload FROM activities"
-            " WHERE lease_until <= ? ORDER BY lease_until, id LIMIT ?"
+            " WHERE lease_until <= ? ORDER BY id LIMIT ?"
         )
         if not self.db.execute(due, (now, limit)).fetchall():
             return []
@@ -208,6 +261,7 @@ class DurableStore:
                 deliver(db, call.instance, event, call.execution)
         return bool(done.rowcount)
 
+    @repeatable
     def renew(self, calls: Iterable[Call], claims: Iterable[Claim], until: int) -> None:
         """Prolong the leases of what is still running."""
         with self.transaction() as db:

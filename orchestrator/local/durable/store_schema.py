@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+LAYOUT: Final = 1  # PRAGMA user_version
 
 TABLES: Final = """
 CREATE TABLE instances (
@@ -37,7 +37,7 @@ CREATE TABLE instances (
     owner TEXT,
     lease_until INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
-CREATE INDEX due_instances ON instances (lease_until) WHERE wake = 1;
+CREATE INDEX due_instances ON instances (updated) WHERE wake = 1;
 CREATE INDEX children ON instances (parent) WHERE parent IS NOT NULL;
 CREATE TABLE history (
     instance TEXT NOT NULL,
@@ -63,7 +63,7 @@ CREATE TABLE activities (
     owner TEXT,
     lease_until INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX due_activities ON activities (lease_until, id);
+CREATE INDEX due_activities ON activities (lease_until);
 CREATE INDEX activities_of ON activities (instance);
 CREATE TABLE timers (
     instance TEXT NOT NULL,

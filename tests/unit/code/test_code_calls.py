@@ -12,7 +12,12 @@ import pytest
 from activities import CodeContext, Retry, TaskFailed
 from activities.code.frame import Frame
 from activities.code.registry import CodeRegistry
-from orchestrator.domain.orchestration_result import failure_from, failure_text
+from orchestrator.domain.orchestration_result import (
+    child_id,
+    failure_from,
+    failure_text,
+    is_below,
+)
 from orchestrator.domain.retry import next_delay
 from tests.support.durable_hand import START, Hand, envelope
 
@@ -107,6 +112,7 @@ def test_a_child_of_a_version_is_started_with_the_parents_frame() -> None:
 
     run = Hand(registry(flow=flow, child_v2=parent), "code_flow_v1", envelope("flow"))
     assert run.names() == ["code_child_v2"]
+    assert run.asked[0]["instanceId"] == "e1:0.1"  # found below its parent by the prefix
     frame = Frame.decode(json.loads(run.asked[0]["input"]))
     assert (frame.child, frame.envelope.workflow, frame.envelope.version) == (True, "child", 2)
     assert (frame.envelope.tenant, frame.envelope.execution) == ("acme", "e1")
@@ -156,6 +162,7 @@ def test_the_latest_version_is_looked_up_once_and_kept_in_the_history() -> None:
     assert call.sent(0) == {"op": "latest", "workflow": "child"}
     call.answers(0, "1").turn()  # so it was when this began
     assert call.names()[1] == "code_child_v1"
+    assert call.asked[1]["instanceId"] == "e1:0:0.1"
     assert call.gives(1, "ok").turn().output == "ok"
 
 
@@ -167,6 +174,19 @@ def test_a_version_that_is_gone_when_the_child_starts_is_a_failure() -> None:
     run = Hand(made, "code_flow_v1", envelope("flow"))
     call = Hand(made, "weft_call", run.asked[0]["input"]).answers(0, "3").turn()
     assert (call.failure.type, call.failure.retryable) == ("UNKNOWN_WORKFLOW", False)
+
+
+def test_what_is_below_an_instance_is_known_by_its_id() -> None:
+    below = ["e:0.1", "e:12.34", "e:0.1:0.2", "e:0.1:0.2:7.1"]
+    others = ["e", "e2:0.1", "e:main:2", "e:0.1x", "e:0", "e:0.1:", "x:e:0.1"]
+    assert [id for id in below + others if is_below("e", id)] == below
+
+
+def test_an_id_that_would_be_too_long_is_hashed() -> None:
+    assert child_id("e" * 90, 10, 1234) == f"{'e' * 90}:10.1234"
+    long = child_id("e" * 99, 10, 1234)
+    assert len(long) == 32
+    assert long != child_id("e" * 99, 10, 1235)
 
 
 def test_a_failure_survives_whatever_durable_puts_around_it() -> None:

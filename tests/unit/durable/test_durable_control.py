@@ -130,3 +130,23 @@ async def test_history_as_the_extension_shows_it(world: Run) -> None:
     assert hidden["output"] == [42, "child done"]
     assert len(events) > len(shown["historyEvents"])
     assert events[0]["EventType"] == ev.ORCHESTRATOR_STARTED
+
+
+async def test_one_that_was_suspended_before_its_first_turn(world: Run) -> None:
+    start("chain", '"1"').act(world.client, NOW)
+    assert clients.suspend(world.client, "i", "", NOW, on=True)
+    await world.go()
+    assert world.status().shown == "Suspended"
+    assert CALLS["double"] == 0
+    clients.suspend(world.client, "i", "", NOW, on=False)
+    await world.go()
+    assert world.seen()[:2] == ("Completed", "8")
+
+
+async def test_a_child_under_an_id_that_is_taken_fails_in_its_parent(world: Run) -> None:
+    await world.go([start("race", instance="the-child")], until=1)
+    await world.go([start("parent")], until=2)
+    status, output, _ = world.seen()
+    assert status == "Failed"
+    assert "an instance with the id 'the-child' has not ended" in str(output)
+    assert world.status("the-child").name == "race"

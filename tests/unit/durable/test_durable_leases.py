@@ -10,9 +10,11 @@ import pytest
 from orchestrator.local.durable import clients
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.driver import Machine
-from orchestrator.local.durable.hub import LEASE_MS, Hub, Threaded
+from orchestrator.local.durable.grouping import Grouped
+from orchestrator.local.durable.hub import LEASE_MS, Hub
 from orchestrator.local.durable.protocol import drive
-from orchestrator.local.durable.store import Claim, DurableStore
+from orchestrator.local.durable.store import Claim, DurableStore, repeatable
+from orchestrator.ports import StoreError
 from tests.support.durable_app import CALLS, app
 from tests.support.durable_hub import NOW, Run, start
 
@@ -92,8 +94,8 @@ async def test_who_is_stopped_gives_back_what_it_had(world: Run) -> None:
 async def test_a_hub_hears_of_what_another_process_has_written(tmp_path: Path) -> None:
     """`run`, not `step`: it sleeps, and wakes by the file's counter of foreign commits."""
     world = Run(app, tmp_path / "durable.db")
-    thread = Threaded()
-    store = await thread(DurableStore, tmp_path / "durable.db")
+    store = DurableStore(tmp_path / "durable.db")
+    grouped = Grouped(store)
     hub = Hub(
         store,
         orchestrators=world.hub.orchestrators,
@@ -101,7 +103,7 @@ async def test_a_hub_hears_of_what_another_process_has_written(tmp_path: Path) -
         plain={},
         clock=world.clock,
         new_id=iter("abcdefghijklmnopqrstuvwxyz").__next__,
-        call=thread,
+        call=grouped,
     )
     running = asyncio.create_task(hub.run())
     await asyncio.sleep(0)
@@ -115,5 +117,84 @@ async def test_a_hub_hears_of_what_another_process_has_written(tmp_path: Path) -
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await hub.drain(1_000)
-    await thread(store.close)
-    thread.close()
+    await grouped.close()
+
+
+async def test_calls_that_wait_together_are_one_commit_and_fail_alone(tmp_path: Path) -> None:
+    store = DurableStore(tmp_path / "durable.db", durable=False)
+    said: list[str] = []
+    store.db.set_trace_callback(said.append)
+    grouped = Grouped(store)
+
+    def fails() -> None:
+        with store.transaction() as db:
+            db.execute("INSERT INTO timers VALUES ('lost', 'x', 0, 0)")
+            raise ValueError("mine alone")
+
+    jobs = [grouped(clients.start, store, f"i{n}", "fan", None, NOW, f"x{n}") for n in range(5)] + [
+        grouped(fails)
+    ]
+    done = await asyncio.gather(*jobs, return_exceptions=True)
+    assert done[:5] == [True] * 5
+    assert isinstance(done[5], ValueError)
+    assert [one.id for one in await grouped(clients.select, store, "1", [])] == [
+        f"i{n}" for n in range(5)
+    ]
+    assert await grouped(store.next_due, NOW) == 0
+    assert await grouped(store.fire_timers, NOW) == 0  # no trace of the one that failed
+    await grouped.close()
+    commits = [text for text in said if text == "COMMIT"]
+    assert 1 <= len(commits) <= 2  # the first may have gone alone
+
+
+@pytest.mark.parametrize("content", [b"no database at all", None], ids=["rubbish", "newer"])
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "durable.db"
+    if content is None:
+        store = DurableStore(path)
+        store.db.execute("PRAGMA user_version=99")
+        store.close()
+    else:
+        path.write_bytes(content * 100)
+    with pytest.raises(StoreError, match=r"durable\.db cannot be opened: "):
+        DurableStore(path)
+
+
+async def test_who_waited_longest_has_the_next_turn(world: Run) -> None:
+    for n, name in enumerate("zyx"):
+        start("race", instance=name).act(world.client, NOW + n)
+    (first,) = world.client.claim_turns("one", NOW + 9, NOW + LEASE_MS, 1)
+    world.client.release([], [first])
+    assert first.identity.instance == "z"
+    commit(world, world.client.claim_turns("two", NOW + 9, NOW + LEASE_MS, 1)[0])  # at NOW
+    clients.raise_event(world.client, "z", "Approval", "1", NOW + 9)
+    with world.client.transaction() as db:
+        db.execute("UPDATE instances SET updated = ? WHERE id = 'z'", (NOW + 5,))
+    rest = [world.client.claim_turns(f"{n}", NOW + 9, NOW + LEASE_MS, 1)[0] for n in range(3)]
+    assert [claim.identity.instance for claim in rest] == ["y", "x", "z"]
+
+
+async def test_only_what_was_seen_outside_waits_for_the_disk(tmp_path: Path) -> None:
+    store = DurableStore(tmp_path / "durable.db")
+    levels: list[int] = []
+
+    def level() -> None:
+        with store.transaction() as db:
+            levels.extend(db.execute("PRAGMA synchronous").fetchone())
+
+    grouped = Grouped(store)
+    normal, full = 1, 2
+    await grouped(repeatable(level))
+    await grouped(clients.start, store, "i", "fan", None, NOW, "x")
+    level.repeatable = False  # type: ignore[attr-defined]
+    await grouped(level)
+    await grouped.close()
+    assert levels == [normal, full]
+    assert {name for name, one in vars(DurableStore).items() if getattr(one, "repeatable", 0)} == {
+        "fire_timers",
+        "claim_turns",
+        "claim_calls",
+        "renew",
+        "next_due",
+        "foreign_commits",
+    }

@@ -187,7 +187,14 @@ async def test_a_repeated_request_has_no_second_effect(
     assert len(world.activities.calls) == calls
 
 
-@pytest.mark.parametrize("route", [route for route in REQUESTS if route not in OPEN_ENDED])
+@pytest.mark.parametrize(
+    "route",
+    [
+        route
+        for route, (body, _) in REQUESTS.items()
+        if body is not None and route not in OPEN_ENDED
+    ],
+)
 async def test_an_unknown_field_is_refused_with_its_path_and_nothing_happens(
     world: World, api: Client, route: str
 ) -> None:
