@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.redaction import NOTHING, Redactor
 
 # --- documents ------------------------------------------------------------------------------------
 
@@ -395,7 +396,7 @@ class ActivityCall:
     """One attempt to run an activity, as the engine hands it to the runner.
 
     The engine sets `cancelled` when the lease is lost, the attempt timed out or the execution is
-    being stopped; the runner calls `heartbeat` whenever the activity reports progress.
+    being stopped; the runner calls `beat` whenever the activity reports progress.
     """
 
     activity: str  # registered name
@@ -411,12 +412,13 @@ class ActivityCall:
     cancelled: bool = False
     last_heartbeat_at: int = 0  # epoch ms, written by the runner through `beat`
     heartbeat_details: Json = None  # how far it got, in the activity's own words; small
+    redactor: Redactor = NOTHING  # takes the secrets that it was given out of what it leaves
 
     def beat(self, now: int, details: Json = None) -> None:
         """Note progress. Without `details` the last ones stay."""
         self.last_heartbeat_at = now
         if details is not None:
-            self.heartbeat_details = details
+            self.heartbeat_details = self.redactor.value(details)
 
 
 class ActivityFailed(Exception):

@@ -62,6 +62,8 @@ class Tunables:
     scheduler_lease_ms: int = 30_000
     """A scheduler that does not renew its leadership for this long may be replaced."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
+    secrets_ttl_ms: int = 5 * 60_000
+    """How long a secret is used without reading it again."""
     audit_days: int = 0
     """How long audit records are kept; 0: for ever."""
     sweep_page: int = 200

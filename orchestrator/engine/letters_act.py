@@ -195,7 +195,7 @@ async def _change(
     if not fitting:
         raise _no_sense(aggregate, wish)
     if wish.edited:
-        letters_edit.check(aggregate, fitting[0].body, wish.value)
+        await letters_edit.check(engine, aggregate, fitting[0].body, wish.value)
     inputs: list[Input] = await facts.inputs_of(engine, aggregate, _unheard(aggregate, fitting))
     inputs += letters_wish.inputs(aggregate, [letter.body for letter in fitting], wish)
     outputs = {

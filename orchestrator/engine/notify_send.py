@@ -19,6 +19,7 @@ from orchestrator.engine import claimcheck, publish
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
+from orchestrator.engine.secret_book import SecretBook
 from orchestrator.ports import (
     ActivityCall,
     ActivityFailed,
@@ -50,6 +51,8 @@ async def send(
     except TimeoutError:
         return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
     except ActivityFailed as error:
+        if spec.secret is not None:
+            engine.part(SecretBook).doubt(aggregate.partition[0], spec.secret)
         return error.failure
     except SecretNotFound as error:
         return Failure(type="SECRET_NOT_FOUND", message=str(error), retryable=False)
@@ -105,7 +108,7 @@ async def _call(
     at = str(engine.clock.now() // 1000)
     headers = {"Weft-Event-Id": body["id"], "Weft-Timestamp": at}
     if spec.secret is not None:
-        secret = await engine.secrets.get(aggregate.partition[0], spec.secret)
+        secret = await engine.part(SecretBook).get(aggregate.partition[0], spec.secret)
         headers["Weft-Signature"] = "v1=" + signature(secret, at, jsonvalues.dumps(body))
     return ActivityCall(
         activity=HTTP_ACTIVITY,
