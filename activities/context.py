@@ -33,7 +33,9 @@ class ActivityLogger(logging.LoggerAdapter[logging.Logger]):
     ) -> tuple[Any, MutableMapping[str, Any]]:
         """Merge the extras of the call with the ids; the ids win."""
         given = {
-            name: redaction.current().value(value) if isinstance(value, str | dict | list) else value
+            name: redaction.current().value(value)
+            if isinstance(value, str | dict | list)
+            else value
             for name, value in (kwargs.get("extra") or {}).items()
         }
         kwargs["extra"] = {**given, **(self.extra or {})}

@@ -17,7 +17,7 @@ import html.entities
 import re
 import unicodedata
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -120,7 +120,7 @@ def current() -> Redactor:
 
 
 @contextmanager
-def redacting(redactor: Redactor) -> Iterator[None]:
+def redacting(redactor: Redactor) -> Generator[None]:
     """`current()` inside, also in the tasks and threads that take over this context."""
     token = _current.set(redactor)
     try:
@@ -181,6 +181,8 @@ def _forms(piece: str, chars: int) -> Iterator[_Form]:
     certificate) fewer are known, to keep its patterns small."""
     long = chars > PIECE_CHARS
     yield _form(_anchors(piece), [_spelled_char(char, long) for char in piece], _LONGEST_ESCAPE)
+    if host := _host(piece):
+        yield _form({host}, [re.escape(host)], len(host))
     for data in [piece.encode(errors="replace")] if long else _byte_forms(piece):
         text = data.hex()
         pairs = [text[at : at + 2] for at in range(0, len(text), 2)]
@@ -219,6 +221,12 @@ def _anchors(text: str) -> set[str]:
     code, byte = ord(text[0]), text[0].encode(errors="replace")[0]
     escaped = {f"%{byte:02x}", f"25{byte:02x}", f"x{byte:02x}", f"={byte:02x}"}
     return {_run(text), f"u{code:04x}", f"u{{{code:x}", f"x{code:x};", f"#{code};", *escaped}
+
+
+def _host(value: str) -> str:
+    """What a name server is asked for where the value begins a URL's host; "" if nothing else."""
+    label = re.split(r"[/?#:@.]", value, maxsplit=1)[0].lower()
+    return "" if label.isascii() else f"xn--{label.encode('punycode').decode()}"
 
 
 def _byte_forms(value: str) -> set[bytes]:

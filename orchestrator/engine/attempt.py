@@ -144,9 +144,7 @@ def _field(claim: Claim, path: str) -> str:
     return f"{where}.{name}{separator}{path}"
 
 
-async def _run(
-    engine: Engine, claim: Claim, limit_ms: int, confidential: Confidential
-) -> bytes:
+async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confidential) -> bytes:
     """The JSON text of the output. `limit_ms`: what the activity is told that it may take."""
     spec, partition = claim.spec, claim.aggregate.partition
     if claim.gathers:

@@ -13,15 +13,15 @@ from pydantic import ValidationError
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.definition_http import HttpRequest
-from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.errors import ConflictError, ErrorDetail, InvalidError
+from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson, child_path
 from orchestrator.domain.redaction import MASK
 from orchestrator.domain.workflow import TaskType
-from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine import attempt
+from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.confidential import strays
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import spec_of

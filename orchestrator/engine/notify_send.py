@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.redaction import NOTHING, Redactor, redacting
 from orchestrator.domain.workflow import NotifySpec
 from orchestrator.engine import claimcheck, publish
 from orchestrator.engine.aggregate import Aggregate
@@ -47,7 +48,8 @@ async def send(
                 await _publish(engine, aggregate, spec, doc, body)
                 return None
             call = await _call(engine, aggregate, spec, doc, body)
-            answer: Any = await engine.activities.run(call)
+            with redacting(call.redactor):
+                answer: Any = await engine.activities.run(call)
     except TimeoutError:
         return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
     except ActivityFailed as error:
@@ -107,8 +109,10 @@ async def _call(
 ) -> ActivityCall:
     at = str(engine.clock.now() // 1000)
     headers = {"Weft-Event-Id": body["id"], "Weft-Timestamp": at}
+    redactor = NOTHING
     if spec.secret is not None:
         secret = await engine.part(SecretBook).get(aggregate.partition[0], spec.secret)
+        redactor = Redactor([secret])
         headers["Weft-Signature"] = "v1=" + signature(secret, at, jsonvalues.dumps(body))
     return ActivityCall(
         activity=HTTP_ACTIVITY,
@@ -128,6 +132,7 @@ async def _call(
         timeout_ms=SEND_MS,
         traceparent=aggregate.traceparent,
         last_heartbeat_at=engine.clock.now(),
+        redactor=redactor,
     )
 
 

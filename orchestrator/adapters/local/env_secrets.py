@@ -54,7 +54,6 @@ class EnvSecrets:
             raise SecretNotFound(f"tenant {tenant!r:.80} has no secret {name!r:.80}")
         return value
 
-
     def _of_file(self) -> dict[str, dict[str, str]]:
         """As it is now: one look at the file, and a read if it is another one than before."""
         if self._path is not None:

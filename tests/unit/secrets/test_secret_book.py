@@ -95,9 +95,7 @@ async def test_a_value_is_asked_for_once_in_its_time_and_rotation_is_noticed(
     assert secrets.asked == 2
 
 
-async def test_one_tenants_value_is_never_anothers(
-    world: World, secrets: CountingSecrets
-) -> None:
+async def test_one_tenants_value_is_never_anothers(world: World, secrets: CountingSecrets) -> None:
     secrets.values |= {KEY: "ours", ("other", "KEY"): "theirs"}
     assert [await book(world).get(t, "KEY") for t in (TENANT, "other")] == ["ours", "theirs"]
     with pytest.raises(SecretNotFound):
@@ -176,9 +174,7 @@ async def test_an_edited_input_keeps_the_mask_and_the_worker_fills_it_in(
     await world.publish(definition(input=given))
     id = (await world.start("flow")).id
     await world.run_until_quiet()
-    found, _ = await letters_list.page(
-        world.engine, TENANT, LetterFilter(), limit=9, after=None
-    )
+    found, _ = await letters_list.page(world.engine, TENANT, LetterFilter(), limit=9, after=None)
     letter = await letters_list.show(world.engine, TENANT, found[0].id)
     assert letter.input == {"auth": ["Bearer ***"], "amount": 1}
     seen.failure = None
