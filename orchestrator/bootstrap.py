@@ -113,6 +113,7 @@ async def build(
             retry_grace_ms=settings.retry_grace_ms,
             secrets_ttl_ms=settings.secrets_ttl_ms,
             audit_days=settings.audit_days,
+            limits=settings.tenant_limits,
             breaker=BreakerRules(
                 failures=settings.breaker_failures,
                 percent=settings.breaker_percent,

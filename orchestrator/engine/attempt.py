@@ -21,7 +21,15 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import MASK, redacting
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
-from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue, publish
+from orchestrator.engine import (
+    admission,
+    claimcheck,
+    documents,
+    facts,
+    heartbeats,
+    overdue,
+    publish,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
@@ -80,6 +88,7 @@ async def _bounded(engine: Engine, claim: Claim, confidential: Confidential) -> 
             with redacting(confidential.redactor):
                 data = await _run(engine, claim, min(limit, left), confidential)
         data = confidential.redactor.data(data)
+        await admission.output(engine, claim.aggregate.partition[0], len(data))
         name = f"{claim.id}:{claim.attempt}"
         return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
     except LeaseLost:
