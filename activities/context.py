@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from activities.errors import Cancelled
 from orchestrator.domain import redaction
+from orchestrator.domain.egress import Egress
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import dumps, loads
 from orchestrator.ports import ActivityCall
@@ -112,6 +113,12 @@ class Context:
     def traceparent(self) -> str:
         """W3C trace context to pass downstream; empty if there is none."""
         return self._call.traceparent
+
+    @property
+    def egress(self) -> Egress:
+        """Where requests of this tenant may go. The `http` activity keeps to it; an activity with
+        a client of its own should, too."""
+        return self._call.egress
 
     @property
     def remaining(self) -> float:

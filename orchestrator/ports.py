@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.redaction import NOTHING, Redactor
+from orchestrator.ports_secrets import SecretNotFound as SecretNotFound
+from orchestrator.ports_secrets import Secrets as Secrets
 
 # --- documents ------------------------------------------------------------------------------------
 
@@ -358,18 +361,6 @@ class PayloadNotFound(Exception):
     """No such payload."""
 
 
-class Secrets(Protocol):
-    """Named secrets of a tenant. Values never leave the worker."""
-
-    async def get(self, tenant: str, name: str) -> str:
-        """Raises `SecretNotFound`."""
-        ...
-
-
-class SecretNotFound(Exception):
-    """No such secret for this tenant."""
-
-
 class Clock(Protocol):
     """Time. The simulation has its own."""
 
@@ -414,6 +405,7 @@ class ActivityCall:
     cancelled: bool = False
     last_heartbeat_at: int = 0  # epoch ms, written by the runner through `beat`
     heartbeat_details: Json = None  # how far it got, in the activity's own words; small
+    egress: Egress = ANYWHERE  # where its tenant's requests may go
     redactor: Redactor = NOTHING  # takes the secrets that it was given out of what it leaves
 
     def beat(self, now: int, details: Json = None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.deadlines import exceeded
+from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
@@ -35,6 +36,7 @@ from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.confidential import Confidential, filled
 from orchestrator.engine.core import Engine
+from orchestrator.engine.egress import EgressBook
 from orchestrator.engine.gather import ItemMissing, gather
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.resilience import patiently
@@ -190,6 +192,7 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         timeout_ms=limit_ms,
         traceparent=claim.aggregate.traceparent,
         last_heartbeat_at=engine.clock.now(),
+        egress=await _egress(engine, partition[0], spec),
         redactor=confidential.redactor,
     )
     claim.call = call
@@ -197,6 +200,13 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
         return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
+
+
+async def _egress(engine: Engine, tenant: str, spec: TaskSpec) -> Egress:
+    """Where its requests may go, if it may make any."""
+    if spec.type not in (TaskType.HTTP, TaskType.ACTIVITY):
+        return ANYWHERE
+    return await engine.part(EgressBook).of(tenant)
 
 
 async def resolve(

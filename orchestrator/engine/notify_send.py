@@ -20,6 +20,7 @@ from orchestrator.engine import claimcheck, publish
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
+from orchestrator.engine.egress import EgressBook
 from orchestrator.engine.secret_book import SecretBook
 from orchestrator.ports import (
     ActivityCall,
@@ -132,6 +133,7 @@ async def _call(
         timeout_ms=SEND_MS,
         traceparent=aggregate.traceparent,
         last_heartbeat_at=engine.clock.now(),
+        egress=await engine.part(EgressBook).of(aggregate.partition[0]),
         redactor=redactor,
     )
 
