@@ -23,12 +23,15 @@ from orchestrator.domain.schema_keywords import (
     check_pattern,
     validator,
 )
+from orchestrator.domain.sensitive import Marks, of_schema
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 MAX_FINDINGS: Final = 100
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAMPLES: Final[tuple[Json, ...]] = (None, True, 0, 0.5, "", [], {}, [{}], {"": {}})
+_OF_NAMES: Final = frozenset({"required", "additionalProperties", "dependentRequired"})
+"""Keywords whose findings name fields, and show no value."""
 _CODE: Final = "BAD_SCHEMA"
 
 
@@ -64,11 +67,13 @@ def check_schema(schema: Json, path: str) -> list[ErrorDetail]:
 
 
 def check_value(schema: Any, value: Json, path: str = "$") -> list[ErrorDetail]:
-    """How `value` (at `path`) fails `schema`, one finding per fault, at most `MAX_FINDINGS`."""
+    """How `value` (at `path`) fails `schema`, one finding per fault, at most `MAX_FINDINGS`. None
+    shows anything of what is sensitive."""
+    marks = of_schema(schema)
     try:
         with bounded():
             return [
-                ErrorDetail(_join(path, error), _message(error), "INPUT_INVALID")
+                ErrorDetail(_join(path, error), _discreet(error, marks), "INPUT_INVALID")
                 for error in _some(validator(schema).iter_errors(value))
             ]
     except (TooCostly, BadPattern) as error:  # the pattern of a schema that older code let in
@@ -91,6 +96,15 @@ def _join(path: str, error: ValidationError) -> str:
     for key in error.absolute_path:
         path = child_path(path, key)
     return path
+
+
+def _discreet(error: ValidationError, marks: Marks) -> str:
+    """Without the value, if any of it is sensitive."""
+    for key in error.absolute_path:
+        marks = marks.at(key)
+    if marks and error.validator not in _OF_NAMES:
+        return f"does not satisfy `{error.validator}` (the value is sensitive)"
+    return _message(error)
 
 
 def _message(error: ValidationError) -> str:

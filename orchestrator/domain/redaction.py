@@ -50,22 +50,26 @@ _NAMED: Final = {39: "apos", 43: "plus", 47: "sol", 61: "equals"} | html.entitie
 class Redactor:
     """Replaces what it knows by `MASK`. Immutable, usable from any thread; shows no value."""
 
-    __slots__ = ("_forms", "_values")
+    __slots__ = ("_forms", "_plain", "_values")
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        """`values`: those of fewer than `MIN_CHARS` characters are left alone."""
+    def __init__(self, values: Iterable[str] = (), *, plain: Iterable[str] = ()) -> None:
+        """`values`: those of fewer than `MIN_CHARS` characters are left alone. `plain`: others,
+        found as they are only: many may come and go, and patterns of each would cost too much."""
+        self._plain = frozenset(value for value in plain if len(value) >= MIN_CHARS)
         self._values = frozenset(value for value in values if len(value) >= MIN_CHARS)
         ordered = sorted(self._values, key=len, reverse=True)
         self._forms = [form for value in ordered for form in _compiled(value)]
 
     def __bool__(self) -> bool:
-        return bool(self._values)
+        return bool(self._values or self._plain)
 
     def __repr__(self) -> str:
         return f"Redactor({len(self._values)} values)"
 
     def text(self, text: str) -> str:
         """`text` without the values."""
+        for value in self._plain:
+            text = text.replace(value, MASK)
         if not self._values:
             return text
         lower = _lower(text)
@@ -78,10 +82,10 @@ class Redactor:
     def value(self, value: Json) -> Json:
         """`value` without them, in keys too; the same object if there are none. A number that is
         written like a value becomes `MASK`."""
-        return self._walk(value) if self._values else value
+        return self._walk(value) if self else value
 
     def data(self, data: bytes) -> bytes:
-        """JSON text, likewise."""
+        """JSON text, likewise (but for those that are `plain`)."""
         lower = data.decode().lower()  # of JSON: escapes of `"` and `\\` only, in no anchor
         if not any(anchor in lower for form in self._forms for anchor in form.anchors):
             return data
@@ -89,7 +93,7 @@ class Redactor:
 
     def failure(self, failure: Failure) -> Failure:
         """A failure and its causes, likewise."""
-        if not self._values:
+        if not self:
             return failure
         return replace(
             failure,

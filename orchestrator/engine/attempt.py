@@ -16,6 +16,7 @@ from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
@@ -76,7 +77,7 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
     """One attempt. Raises `LeaseLost`, and nothing else unless the caller is cancelled."""
     confidential, tenant = Confidential(), claim.aggregate.partition[0]
     outcome = await _bounded(engine, claim, confidential)
-    if outcome.failure is None or not confidential.secrets:
+    if outcome.failure is None or not confidential.texts:
         return outcome
     return Outcome(failure=await confidential.judged(engine, tenant, outcome.failure))
 
@@ -87,8 +88,7 @@ async def _bounded(engine: Engine, claim: Claim, confidential: Confidential) -> 
     try:
         async with asyncio.timeout(min(limit, left) / 1000):
             await confidential.read(engine, claim.aggregate.partition[0], claim.spec.template)
-            with redacting(confidential.redactor):
-                data = await _run(engine, claim, min(limit, left), confidential)
+            data = await _run(engine, claim, min(limit, left), confidential)
         data = confidential.redactor.data(data)
         await admission.output(engine, claim.aggregate.partition[0], len(data))
         name = f"{claim.id}:{claim.attempt}"
@@ -196,10 +196,26 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         redactor=confidential.redactor,
     )
     claim.call = call
-    if spec.type is TaskType.PUBLISH:
-        workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
-        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
-    return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
+    confidential.given(engine, claim, given)
+    with redacting(confidential.texts):
+        if spec.type is TaskType.PUBLISH:
+            workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
+            return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
+        output = await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
+    if spec.output_schema is not None:
+        _check_output(spec, output)
+    return jsonvalues.dumps(output)
+
+
+def _check_output(spec: TaskSpec, output: Json) -> None:
+    """Raises `ActivityFailed`, not retryable: the work is done, and would be done again."""
+    faults = check_value(spec.output_schema, output)
+    if faults:
+        told = "; ".join(f"{one.field}: {one.message}" for one in faults[:20])
+        message = f"the output does not fit its outputSchema: {told}"
+        raise ActivityFailed(
+            Failure(type=FailureType.OUTPUT_INVALID, message=message, retryable=False)
+        )
 
 
 async def _egress(engine: Engine, tenant: str, spec: TaskSpec) -> Egress:

@@ -1,6 +1,7 @@
-"""What an attempt knows and nobody may read: the secrets that it was given.
+"""What an attempt knows and not everybody may read: its secrets, and sensitive parts of its input.
 
-Its output, failure, progress and log records go through a `Redactor` that knows them. An attempt
+Its failure, progress and log records go through a `Redactor` that knows both, its output through
+one that knows the secrets: sensitive data is stored, and masked where it is shown. An attempt
 that fails makes its secrets doubtful: the next one reads them again, and if one of them has changed
 by then, the failure is worth another attempt, whatever the service called it.
 """
@@ -15,8 +16,11 @@ from orchestrator.domain.expressions import Template
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.redaction import MASK, NOTHING, Redactor
+from orchestrator.domain.sensitive import texts
+from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.secret_book import SecretBook
+from orchestrator.engine.sensitive import Flows
 from orchestrator.ports import SecretNotFound, StoreError
 
 
@@ -26,6 +30,9 @@ class Confidential:
 
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     redactor: Redactor = NOTHING
+    """Of what is stored."""
+    texts: Redactor = NOTHING
+    """Of what is told: failures, progress, log records."""
 
     async def read(self, engine: Engine, tenant: str, template: Template | None) -> None:
         """Those that `template` names. Raises `SecretNotFound` and what the port raises."""
@@ -33,11 +40,19 @@ class Confidential:
             return
         book = engine.part(SecretBook)
         self.secrets = {name: await book.get(tenant, name) for name in sorted(template.secrets)}
-        self.redactor = Redactor(self.secrets.values())
+        self.redactor = self.texts = Redactor(self.secrets.values())
+
+    def given(self, engine: Engine, claim: Claim, value: Json) -> None:
+        """Its input, before it is used."""
+        flow = engine.part(Flows).of(claim.aggregate)
+        if flow:
+            marks = flow.given(claim.doc["task"], item=claim.item is not None)
+            plain = set(texts(marks, value))
+            self.texts = Redactor(self.secrets.values(), plain=plain)
 
     async def judged(self, engine: Engine, tenant: str, failure: Failure) -> Failure:
         """The failure as it may be kept. Never raises."""
-        failure = self.redactor.failure(failure)
+        failure = self.texts.failure(failure)
         if await self._changed(engine, tenant) and not failure.retryable:
             message = f"{failure.message} (a secret has changed since it was read: tried again)"
             return replace(failure, retryable=True, message=message)
