@@ -21,9 +21,10 @@ from orchestrator.domain.topology import CATALOG
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.core import Engine
 from orchestrator.engine.open_executions import OpenExecutions
+from orchestrator.engine.resilience import patiently
 from orchestrator.engine.start_tokens import StartTokens, refusal
 from orchestrator.engine.tenant_limits import LimitBook
-from orchestrator.ports import Query, Where
+from orchestrator.ports import Query, Unavailable, Where
 
 COUNT_MS: Final = 5_000
 """When to come again about a count: it falls when work ends, and nobody knows when."""
@@ -59,6 +60,9 @@ async def start(engine: Engine, tenant: str, execution: str) -> AsyncIterator[Se
     seat = Seat()
     try:
         yield seat
+    except Unavailable:
+        seat.created = True  # it may have been stored
+        raise
     finally:
         if seat.created is None and counted:
             opened.leave(tenant, execution)
@@ -113,7 +117,7 @@ async def stored_count(engine: Engine, tenant: str, type: str, *, most: int) -> 
         where=(Where("type", "=", type), Where("tenantId", "=", tenant)),
         limit=max(1, most),
     )
-    return await engine.store.count(CATALOG, query)
+    return await patiently(engine, engine.store.count, CATALOG, query)
 
 
 def refuse(engine: Engine, limit: Limit, allowed: int, current: int, about: str) -> LimitError:

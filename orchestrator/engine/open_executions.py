@@ -118,6 +118,7 @@ async def count(engine: Engine, tenant: str, *, most: int) -> int:
                         Where("type", "=", "execution"),
                         Where("tenantId", "=", tenant),
                         Where("status", "=", status.value),
+                        Where("createdAt", ">", 0),  # all: it says what to order by
                     ),
                     order_by="createdAt",
                     limit=max(1, most),

@@ -36,6 +36,7 @@ KEPT_MS: Final = 1_000
 TRIES: Final = 20
 REMEMBERED: Final = 5_000
 BUSY_MS: Final = 1_000
+TROUBLE_MS: Final = 1_000
 TTL_SECONDS: Final = 24 * 3600
 """A bucket that nobody touched for so long is full, and needs no document."""
 
@@ -49,6 +50,7 @@ class _Purse:
     waiting: int = 0
     bucket: Bucket | None = None  # as it was written or read last; others may have taken since
     etag: str | None = None
+    trouble_at: int | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -110,14 +112,14 @@ class StartTokens:
 
     async def _more(self, tenant: str, purse: _Purse, rate: Rate) -> int | None:
         now = self._engine.clock.now()
-        # Others can only have taken from it: what is too little by our memory is too little.
-        if purse.bucket is not None and (wait := wait_ms(purse.bucket, rate, now)):
-            return wait
+        if purse.trouble_at is not None and abs(now - purse.trouble_at) < TROUBLE_MS:
+            return None  # those behind must not wait for a sick store one after the other
         try:
             async with asyncio.timeout(self._engine.tunables.fast_path_ms / 1000):
                 got, wait = await self._shared(tenant, purse, rate)
         except (StoreError, TimeoutError, KeyError, TypeError, ValueError) as error:
             purse.bucket = purse.etag = None
+            purse.trouble_at = now
             self._engine.metrics.count("weft_limits_trouble_total")
             log.warning(
                 "tokens not taken, the start goes on: %s",
@@ -141,6 +143,7 @@ class StartTokens:
             wanted = max(purse.waiting, math.ceil(rate.per_second * BLOCK_S))
             got, after = take(before, rate, wanted, now)
             if not got:
+                # Also by memory: others can only have taken from it since.
                 return 0, wait_ms(before, rate, now)
             body = _body(id, tenant, after, rate)
             try:
