@@ -20,6 +20,7 @@ from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
+    http_egress,
     http_events,
     http_executions,
     http_grants,
@@ -196,6 +197,7 @@ def operations() -> list[Route]:
         http_events.ROUTES,
         http_audit.ROUTES,
         http_grants.ROUTES,
+        http_egress.ROUTES,
         http_limits.ROUTES,
         ROUTES,
     )
