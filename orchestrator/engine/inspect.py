@@ -261,10 +261,18 @@ async def task(
 
 
 async def history(
-    engine: Engine, tenant: str, execution: str, *, limit: int, after: After
+    engine: Engine,
+    tenant: str,
+    execution: str,
+    *,
+    limit: int,
+    after: After,
+    reveal: Reveal = hidden,
 ) -> tuple[list[HistoryEvent], After]:
-    """A page of the history. `after` is (commit, position in it). Raises `NotFoundError`."""
+    """A page of the history, what is sensitive of it masked unless `reveal` says otherwise. `after`
+    is (commit, position in it). Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
+    seen = await sensitive.shown(engine, found, reveal)
     begin = (_position(after[0]), _position(after[1])) if after else (0, -1)
     # Every commit holds at least one event, so `limit + 1` commits are enough.
     records = await commits(
@@ -279,6 +287,8 @@ async def history(
             if len(items) == limit:
                 return items, last
             described = codec.describe(codec.event_from_doc(doc), found.workflow)
+            if "output" in described:  # of the execution
+                described["output"] = seen.payload(seen.flow.output, described["output"])
             items.append(HistoryEvent(seq=record["seq"], **described))
             last = (record["seq"], str(position))
     return items, None

@@ -8,8 +8,9 @@ workflow.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
+from orchestrator.domain import jsonvalues
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.sensitive import Marks, masked
 from orchestrator.domain.sensitive_flow import Flow
@@ -59,6 +60,13 @@ class Shown:
     def value(self, marks: Marks, value: Json) -> Json:
         """The value, masked unless it may be seen."""
         return value if self._clear else masked(marks, value)
+
+    def payload(self, marks: Marks, doc: dict[str, Any]) -> dict[str, Any]:
+        """A stored payload likewise, as far as its text stands in it."""
+        if self._clear or not marks or "json" not in doc:
+            return doc
+        value = masked(marks, jsonvalues.loads(doc["json"]))
+        return {**doc, "json": jsonvalues.dumps(value).decode()}
 
 
 async def shown(engine: Engine, found: Aggregate, reveal: Reveal) -> Shown:

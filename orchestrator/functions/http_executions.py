@@ -307,6 +307,7 @@ async def list_history(call: Call) -> Answer:
         call.path["id"],
         limit=call.query["limit"],
         after=call.after(),
+        reveal=guards.reveals(call.principal),
     )
     return call.page(items, after, Page[HistoryEvent])
 
