@@ -23,7 +23,7 @@ from orchestrator.domain.schema_keywords import (
     check_pattern,
     validator,
 )
-from orchestrator.domain.sensitive import Marks, of_schema
+from orchestrator.domain.sensitive import KEYWORD, Marks, of_schema
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 MAX_FINDINGS: Final = 100
@@ -126,11 +126,15 @@ def _shown(value: Any) -> str:
 
 
 def _patterns(schema: Json, path: str) -> Iterator[ErrorDetail]:
-    """Every regular expression that cannot be used, wherever in the schema it stands."""
+    """Every regular expression that cannot be used, wherever in the schema it stands, and every
+    mark of sensitive data that is none."""
     stack: list[tuple[Json, str]] = [(schema, path)]
     while stack:
         value, place = stack.pop()
         if isinstance(value, dict):
+            if not isinstance(value.get(KEYWORD, False), bool | dict):
+                where = child_path(place, KEYWORD)
+                yield ErrorDetail(where, "must be true or false", _CODE)
             pattern = value.get("pattern")
             if isinstance(pattern, str):
                 yield from _pattern_fault(pattern, child_path(place, "pattern"))

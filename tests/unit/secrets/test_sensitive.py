@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.domain.compile import load_workflow
-from orchestrator.domain.jsonschemas import check_value
+from orchestrator.domain.jsonschemas import check_schema, check_value
 from orchestrator.domain.redaction import MASK
 from orchestrator.domain.sensitive import masked, of_schema, texts
 from orchestrator.domain.sensitive_flow import Flow
@@ -251,3 +251,10 @@ def test_a_workflow_without_marks_has_none() -> None:
     flow = Flow(load_workflow(plain))
     assert not flow
     assert masked(flow.gives("copy"), {"who": 1}) == {"who": 1}
+
+
+@pytest.mark.parametrize("mark", ["yes", 1, None])
+def test_a_mark_that_is_neither_true_nor_false_is_refused_at_publish(mark: Any) -> None:
+    (found,) = check_schema(props(a={"x-sensitive": mark}), "$.input")
+    assert "x-sensitive" in found.field
+    assert not check_schema(props(a=S, b={"x-sensitive": False}), "$.input")
