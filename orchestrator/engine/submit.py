@@ -29,7 +29,16 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import admission, catalog, claimcheck, documents, outbox, pins, relay
+from orchestrator.engine import (
+    admission,
+    catalog,
+    claimcheck,
+    documents,
+    outbox,
+    pins,
+    places,
+    relay,
+)
 from orchestrator.engine.admission import Seat
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -96,6 +105,7 @@ async def start(
         )
     runnable = await catalog.compiled(engine, tenant, workflow, number)
     check_input(runnable, input)
+    place = places.header(runnable, tenant, execution, input, labels)
     data = jsonvalues.dumps(input)
     await admission.payload(engine, tenant, len(data), "the input", "$.input")
     header: dict[str, Any] = {
@@ -106,6 +116,7 @@ async def start(
         "requestHash": digest,
         **{documents.tag_field(name): value for name, value in labels.items()},
         **(more or {}),
+        **place,
     }
     if key is not None:
         header["key"] = key
