@@ -113,6 +113,7 @@ async def build(
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
             secrets_ttl_ms=settings.secrets_ttl_ms,
+            retention=settings.kept,
             audit_days=settings.audit_days,
             limits=settings.tenant_limits,
             breaker=BreakerRules(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.domain.breakers import BreakerRules
+from orchestrator.domain.retention import Retention
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
@@ -67,6 +68,7 @@ class Tunables:
     """How long a secret is used without reading it again."""
     limits: TenantLimits = field(default_factory=TenantLimits)
     """Of every tenant, where nothing else was written for it."""
+    retention: Retention = field(default_factory=Retention)
     audit_days: int = 0
     """How long audit records are kept; 0: for ever."""
     sweep_page: int = 200
