@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.local.durable import events as ev
@@ -46,8 +46,16 @@ from orchestrator.local.durable.protocol import (
 class Machine:
     """One execution, its history so far. May take several turns."""
 
-    def __init__(self, identity: Identity, history: Sequence[Event]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        history: Sequence[Event],
+        *,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`settings`: what a host tells the library beside history and input."""
         self.identity = identity
+        self._settings = dict(settings or {})
         self.history: list[Event] = []
         self.primaries: list[Event] = []  # first attempts, in the order of the library's actions
         self.open: dict[int, Event] = {}  # scheduled, not finished
@@ -81,6 +89,16 @@ class Machine:
         self._add(ev.event(ev.ORCHESTRATOR_COMPLETED, self._now))
         self._turn.outcome = self.outcome
         return self._turn
+
+    def waiting(self) -> list[str]:
+        """Names of external events that it waits for and has not been handed."""
+        left, found = self._delivered.copy(), list[str]()
+        for name in self._waits or ():
+            if left[name.casefold()] > 0:
+                left[name.casefold()] -= 1
+            else:
+                found.append(name)
+        return found
 
     def _hear(self, event: Event) -> Asking[None]:
         kind = event["EventType"]
@@ -128,6 +146,7 @@ class Machine:
                 "isReplaying": bool(told),
                 "parentInstanceId": self.identity.parent,
                 "upperSchemaVersion": SCHEMA,
+                **self._settings,
             }
         )
 
