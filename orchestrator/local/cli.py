@@ -59,7 +59,7 @@ app = typer.Typer(
 )
 app.callback()(cli_version.root)
 app.add_typer(cli_rebuild.app, name="rebuild")
-app.add_typer(cli_code.app, name="code")
+cli_code.register(app)
 
 # --- on this machine ------------------------------------------------------------------------------
 

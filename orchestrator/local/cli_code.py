@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from orchestrator.local import cli_code_deployed
+from orchestrator.local import cli_code_deployed, cli_replay
 from orchestrator.local.cli_faults import DONE, FAILED, Fault, console, print_json, printable
 from orchestrator.local.cli_options import AsJson
 from orchestrator.local.cli_render import emit
 
 app = typer.Typer(
     name="code",
-    help="Code workflows: check their source; list and record what is deployed.",
+    help="Code workflows: check their source; export histories; list and record what is deployed.",
     no_args_is_help=True,
 )
 
@@ -28,7 +28,7 @@ Paths = Annotated[
 
 @app.callback()
 def root() -> None:
-    """Code workflows: check their source; list and record what is deployed."""
+    """Code workflows: check their source; export histories; list and record what is deployed."""
 
 
 @app.command()
@@ -55,4 +55,8 @@ def lint(paths: Paths = None, as_json: AsJson = False) -> int:
     return FAILED if found else DONE
 
 
-cli_code_deployed.register(app)
+def register(root: typer.Typer) -> None:
+    """Add `code` and its commands, and `replay-check`."""
+    cli_code_deployed.register(app)
+    cli_replay.register(root, app)
+    root.add_typer(app)

@@ -158,21 +158,30 @@ async def run(
 
 
 async def every_crash(
-    app: func.FunctionApp, directory: Path, inputs: Sequence[Input], instance: str = "i"
+    app: func.FunctionApp,
+    directory: Path,
+    inputs: Sequence[Input],
+    instance: str = "i",
+    *,
+    judge: Callable[[Run], None] = lambda world: None,
+    sides: Sequence[bool] = (False, True),
 ) -> int:
     """Die at each write, before and after it, and go on with a fresh process: always the same end,
-    and no activity twice whose end was recorded. Number of deaths."""
+    and no activity twice whose end was recorded. `judge` looks at each run, the one without a death
+    first. `sides`: after each write (False), just before it (True). Number of deaths."""
     whole = await run(app, directory / "whole.db", inputs)
+    judge(whole)
     expected, writes = whole.seen(instance), whole.ledger.writes
     assert writes > 1
-    for before, last in itertools.product((False, True), range(1, writes + 1)):
+    for before, last in itertools.product(sides, range(1, writes + 1)):
         world = Run(app, directory / f"{before}-{last}.db", last=last, before=before)
         await world.go(inputs)
         assert world.deaths == 1, (before, last)
         assert world.seen(instance) == expected, (before, last)
+        judge(world)
         OPEN.remove(world)
         world.close()
-    return 2 * writes
+    return len(sides) * writes
 
 
 OPEN: list[Run] = []

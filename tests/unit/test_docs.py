@@ -48,7 +48,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_readme_lists_every_command_and_no_other() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    listed = re.findall(r"`weft ([a-z]+)", readme.split("## Command line")[1].split("\n## ")[0])
+    listed = re.findall(r"`weft ([a-z-]+)", readme.split("## Command line")[1].split("\n## ")[0])
     known = {
         command.name or getattr(command.callback, "__name__", "")
         for command in cli.app.registered_commands

@@ -10,13 +10,17 @@ time within a turn is known to a moment only (`exact` false).
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.local.durable import events as ev
+from orchestrator.local.durable import store_rows
 from orchestrator.local.durable.events import Event
 from orchestrator.local.durable.protocol import Identity
+from orchestrator.local.durable.store_schema import FILE
 
 LONG_TIMER_MS: Final = 6 * 24 * 3_600_000
 """A longer one is several where histories are kept in Azure Storage."""
@@ -82,18 +86,39 @@ def read(text: str) -> Recording:
         raise Unusable(f"an event of the history is not as expected: {error!r}") from None
 
 
-def dumped(
-    instance: str, name: str, parent: str | None, execution: str, history: Sequence[Event]
-) -> str:
-    """The text of a file that `read` takes."""
+def exported(db: sqlite3.Connection, instance: str) -> str | None:
+    """The text of a file that `read` takes: an instance of `durable.db`, its present generation.
+    None: there is no such instance."""
+    row = db.execute(
+        "SELECT name, execution, parent FROM instances WHERE id = ?", (instance,)
+    ).fetchone()
+    if row is None:
+        return None
+    name, execution, parent = row
     body = {
         "instanceId": instance,
         "name": name,
-        "parentInstanceId": parent,
         "executionId": execution,
-        "history": list(history),
+        "parentInstanceId": parent,
+        "history": store_rows.history(db, instance),
     }
     return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
+
+
+def exported_from(data: Path, instance: str) -> str | None:
+    """`exported` from the data folder of `weft up`, which may be running. Raises `OSError`."""
+    file = data / FILE
+    if not file.is_file():
+        raise FileNotFoundError(f"{FILE} is not there")
+    try:
+        db = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            db.execute("BEGIN")  # one state of the file for all reads
+            return exported(db, instance)
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise OSError(str(error)) from error
 
 
 # --- exact ----------------------------------------------------------------------------------------
@@ -207,7 +232,7 @@ def _order(time: str) -> tuple[str, str]:
 
 
 def _step(event: Event, number: int) -> Event:
-    kind = _BEGAN.get(event["EventType"], event["EventType"])
+    kind: int = _BEGAN.get(event["EventType"], event["EventType"])
     now = ev.milliseconds(event.get("ScheduledTime") or event["Timestamp"])
     if kind == ev.TIMER_CREATED:
         return ev.event(kind, now, number, FireAt=event["FireAt"])

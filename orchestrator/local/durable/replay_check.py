@@ -17,8 +17,8 @@ from orchestrator.local.durable import events as ev
 from orchestrator.local.durable import steps
 from orchestrator.local.durable.driver import Machine
 from orchestrator.local.durable.events import Event
-from orchestrator.local.durable.protocol import Outcome, Turn, drive
-from orchestrator.local.durable.recordings import Recording, RecordedTurn
+from orchestrator.local.durable.protocol import KINDS, Outcome, Turn, drive
+from orchestrator.local.durable.recordings import RecordedTurn, Recording
 
 _DUPLICATE: Final = "Potential duplicate"
 _VERSION: Final = "register the changed function as the next version, and leave this one as it was"
@@ -52,8 +52,7 @@ def check(recording: Recording, function: Callable[[str], str]) -> Divergence | 
     decides the same, as far as the record goes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = _Check(recording, function, caught).run()
-    return found
+        return _Check(recording, function, caught).run()
 
 
 class _Check:
@@ -99,9 +98,11 @@ class _Check:
             number = event["EventId"]
             was = self._recording.steps.get(number)
             if was is None:
-                return self._found(
-                    number, self._went_on(recorded), steps.told(steps.step_of(event)), "extra"
-                )
+                now = steps.told(steps.step_of(event))
+                return self._found(number, "no further step", now, "extra")
+            if recorded.scheduled is not None and number not in recorded.scheduled:
+                said = steps.told(steps.step_of(was))
+                return self._found(number, f"{said}, later", f"{said}, at once", "other")
             if (two := steps.difference(was, event, exact=exact)) is not None:
                 same = (was["EventType"], was.get("Name")) == (
                     event["EventType"],
@@ -110,20 +111,17 @@ class _Check:
                 input = same and two[0].partition(":")[0] == two[1].partition(":")[0]
                 return self._found(number, *two, "input" if input else "other")
             self._seen[number] = event
-        if self._random(turn.outcome) or any(
-            _DUPLICATE in str(one.message) for one in self._caught
-        ):
-            text = _message(turn.outcome) or "takes a result for a step that nobody waits for"
-            return self._found(None, "one decision", text, "random")
-        for number in recorded.scheduled or ():
-            if number not in self._seen:
-                return self._missing(number)
+        if (found := self._random(turn.outcome)) is not None:
+            return found
         if exact:
             waiting = {id(event) for event in turn.held}
             for event in recorded.news:
                 if event["EventType"] == ev.EVENT_RAISED and id(event) in waiting:
                     said = f"took the signal {event['Name']}"
                     return self._found(None, said, self._doing(), "signal")
+        for number in recorded.scheduled or ():
+            if number not in self._seen:
+                return self._missing(number)
         return None
 
     def _missing(self, number: int) -> Divergence:
@@ -166,11 +164,6 @@ class _Check:
         path, old, new = two
         return self._found(None, f"ended: {path} is {old}", f"ends: {path} is {new}", "end")
 
-    def _went_on(self, recorded: RecordedTurn) -> str:
-        if recorded.scheduled is None:
-            return "no further step"
-        return "no further step in this turn"
-
     def _doing(self) -> str:
         """What the code does instead of a step."""
         if self._machine.outcome is not None:
@@ -179,15 +172,32 @@ class _Check:
         waits += [steps.told(steps.step_of(one)) for one in self._machine.open.values()]
         return f"waits for {' or '.join(waits)}" if waits else "waits for nothing"
 
-    def _random(self, outcome: Outcome | None) -> bool:
-        return outcome is not None and "Non-Deterministic workflow detected" in outcome.value
+    def _random(self, outcome: Outcome | None) -> Divergence | None:
+        """The code has decided otherwise than a moment before, about the same history."""
+        numbered = [one for one in self._machine.actions if one["actionType"] in KINDS]
+        for was, action in zip(self._machine.primaries, numbered, strict=False):
+            now = ev.event(KINDS[action["actionType"]], 0, was["EventId"], **_fields(action))
+            if (two := steps.difference(was, now, exact=True)) is not None:
+                return self._found(was["EventId"], f"{two[0]}, at first", two[1], "random")
+        if outcome is not None and "Non-Deterministic workflow detected" in outcome.value:
+            return self._found(None, "one decision", _message(outcome), "random")
+        if any(_DUPLICATE in str(one.message) for one in self._caught):
+            said = "takes a result that nobody waits for"
+            return self._found(None, "one decision", said, "random")
+        return None
 
     def _found(self, step: int | None, recorded: str, current: str, hint: str) -> Divergence:
         was = self._recording.steps.get(step) if step is not None else None
         at = was["Timestamp"] if was is not None else ev.timestamp(self._now)
-        return Divergence(
-            step=step, at=at, recorded=recorded, current=current, hint=_HINTS[hint]
-        )
+        return Divergence(step=step, at=at, recorded=recorded, current=current, hint=_HINTS[hint])
+
+
+def _fields(action: dict[str, Any]) -> dict[str, Any]:
+    """Of an action, as an event of the history has them."""
+    if "fireAt" in action:
+        return {"FireAt": action["fireAt"]}
+    fields = {"Name": action["functionName"], "Input": action.get("input")}
+    return fields | ({"InstanceId": action["instanceId"]} if "instanceId" in action else {})
 
 
 def _ended(outcome: Outcome) -> str:

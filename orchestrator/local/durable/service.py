@@ -16,6 +16,7 @@ from orchestrator.local.durable.grouping import Grouped
 from orchestrator.local.durable.hub import Hub
 from orchestrator.local.durable.rpc import Rpc
 from orchestrator.local.durable.store import DurableStore
+from orchestrator.local.durable.store_schema import FILE
 from orchestrator.local.host.indexing import (
     ActivityBinding,
     IndexedFunction,
@@ -24,7 +25,6 @@ from orchestrator.local.host.indexing import (
 from orchestrator.local.host.invoke import Invoker
 from orchestrator.ports import Clock
 
-FILE: Final = "durable.db"
 ORCHESTRATOR_THREADS: Final = 4
 """Orchestrators have threads of their own: plain activities that sleep must not hold them up."""
 

@@ -21,7 +21,8 @@ TOLERANCE_MS: Final = 60_000
 """Of timers, where the time of a turn is not recorded: a busy host takes long turns."""
 MAX_SHOWN: Final = 200
 _VARIES: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(?:Z|[+-]\d\d:?\d\d)?"
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(?:Z|[+-]\d\d:?\d\d)?"
 )
 """Times and ids that come from them; not to be compared where times are not recorded."""
 

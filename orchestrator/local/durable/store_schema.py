@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
+FILE: Final = "durable.db"
+"""In the data folder."""
 LAYOUT: Final = 1  # PRAGMA user_version
 
 TABLES: Final = """
