@@ -107,20 +107,20 @@ def test_an_exported_history_can_be_replayed(sample: Any, offline: Any, tmp_path
     events = body["history"]
     started = next(e for e in events if e["EventType"] == ev.EXECUTION_STARTED)
     store = DurableStore(tmp_path / "durable.db")
-    clients.start(store, "e1", started["Name"], started["Input"], 0, "x")
+    clients.start(store, "i", started["Name"], started["Input"], 0, "x")
     (claim,) = store.claim_turns("me", 0, 1_000, 1)
     store.commit_turn(claim, Turn(events=events), 1, "fresh")
     file = tmp_path / "out.json"
-    done = offline("code", "export", "e1", "--data", str(tmp_path), "-o", str(file))
+    done = offline("code", "export", "i", "--data", str(tmp_path), "-o", str(file))
     assert done.exit_code == 0, done.stderr
     written = json.loads(file.read_text(encoding="utf-8"))
-    assert (written["instanceId"], written["name"]) == ("e1", "code_expense_v1")
+    assert (written["instanceId"], written["name"]) == ("i", "code_expense_v1")
     assert written["history"] == events
     sample()
     assert offline("replay-check", "expense", "--history", str(file)).exit_code == 0
-    assert offline("code", "export", "e1", "--data", str(tmp_path)).stdout == file.read_text()
+    assert offline("code", "export", "i", "--data", str(tmp_path)).stdout == file.read_text()
     gone = offline("code", "export", "e2", "--data", str(tmp_path))
     assert (gone.exit_code, "no instance e2" in gone.stderr) == (3, True)
     store.close()
-    none = offline("code", "export", "e1", "--data", str(tmp_path / "none"))
+    none = offline("code", "export", "i", "--data", str(tmp_path / "none"))
     assert (none.exit_code, "durable.db" in none.stderr) == (2, True)
