@@ -99,7 +99,7 @@ async def inputs_of(
         elif (
             check
             and not (item is None and task in over)
-            and (_nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
+            and (nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
         ):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
@@ -135,7 +135,7 @@ def _result(task: int, item: int | None, doc: dict[str, Any]) -> TaskResult:
     )
 
 
-def _nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
+def nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
     """Whether work in flight has neither a message nor a valid lease: never claimed, lease
     expired, or its retry overdue (`sweepAt` says both). A waiting task needs nobody: the sweeper
     alone has it looked at, or each look at a long child would be an entry in the history."""
