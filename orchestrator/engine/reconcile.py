@@ -67,7 +67,7 @@ async def reconcile(
     mend: bool = True,
     every: bool = False,
     lost: bool = False,
-    settle_ms: int = SETTLE_MS,
+    settle_ms: int | None = None,
 ) -> ReconcileReport:
     """Look at every execution and every row; mend unless told otherwise.
 
@@ -76,7 +76,8 @@ async def reconcile(
     is counted as `waiting` and left to its message, or to the sweeper's bound. Safe while the
     platform runs. Raises `StoreError` if the store cannot be read; what was mended until then is.
     """
-    run = _Run(engine, mend=mend, every=every, lost=lost, settle_ms=settle_ms)
+    pause = SETTLE_MS if settle_ms is None else settle_ms
+    run = _Run(engine, mend=mend, every=every, lost=lost, settle_ms=pause)
     async for docs in rebuild.pages(engine, EXECUTIONS):
         await run.doubt(EXECUTIONS, docs)
     async for docs in rebuild.pages(engine, VISIBILITY):

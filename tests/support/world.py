@@ -64,6 +64,10 @@ class ManualClock:
         heapq.heappush(self._sleepers, (self._now + max(0, ms), self._count, future))
         await future
 
+    def sleeping(self) -> int:
+        """How many wait for time to pass."""
+        return len(self._sleepers)
+
     def jump(self, ms: int) -> None:
         """Move the clock without waking anybody (a clock that was set)."""
         self._now += ms
