@@ -226,6 +226,7 @@ class World:
         tunables: Tunables | None = None,
         wrap_store: Callable[[DocumentStore], DocumentStore] | None = None,
     ) -> None:
+        self.folder = folder
         self.clock = ManualClock()
         # Commits in the loop, not in a thread: the order of things must be the same in every run.
         self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock, inline_commit_s=1e9)
