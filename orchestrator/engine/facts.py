@@ -147,13 +147,13 @@ def nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
 async def read_tasks(
     engine: Engine, partition: tuple[str, str], ids: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
-    """Bodies of those task documents that exist."""
+    """Bodies of those task documents that exist. Raises `NewerSchema`."""
     wanted = list(ids)
     result: dict[str, dict[str, Any]] = {}
     for at in range(0, len(wanted), READ_AT_ONCE):
         some = wanted[at : at + READ_AT_ONCE]
         found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, some)
-        result |= {id: doc.body for id, doc in found.items()}
+        result |= {id: doc.body for id, doc in documents.checked(found).items()}
     return result
 
 

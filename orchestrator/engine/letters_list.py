@@ -13,7 +13,7 @@ from orchestrator.domain.errors import NotFoundError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import UNDO_SUFFIX
-from orchestrator.engine import claimcheck, shapes
+from orchestrator.engine import claimcheck, documents, shapes
 from orchestrator.engine.core import Engine
 from orchestrator.engine.event_letters import KIND
 from orchestrator.engine.letters import TYPE, LetterStatus
@@ -71,7 +71,7 @@ async def read(engine: Engine, tenant: str, id: str) -> Document:
     )
     if stored not in found:
         raise unknown(id)
-    return found[stored]
+    return documents.checked(found)[stored]
 
 
 async def page(

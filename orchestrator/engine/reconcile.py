@@ -202,14 +202,14 @@ class _Run:
             documents.check_version(doc.body)
             found = await aggregates.from_document(self.engine, doc.body, doc.etag)
             report = await verify.verify(self.engine, *found.partition)
+            faults = [_Fault("history", problem) for problem in report.problems[:1]]
+            return faults if ended else faults + await self._alive(found, doc.body)
         except documents.NewerSchema as error:
             return [_Fault("newer", str(error))]
         except StoreError:
             raise
         except Exception as error:  # whatever a damaged document or a missing definition causes
             return [_Fault("unreadable", f"{type(error).__name__}: {error}")]
-        faults = [_Fault("history", problem) for problem in report.problems[:1]]
-        return faults if ended else faults + await self._alive(found, doc.body)
 
     async def _alive(self, found: Aggregate, body: dict[str, Any]) -> list[_Fault]:
         """Whether somebody will move an open execution on."""

@@ -140,6 +140,16 @@ async def test_a_history_that_does_not_fold_an_unreadable_and_a_newer_one_are_na
         assert not any(gap.mended for gap in report.found if gap.kind != "row")
 
 
+async def test_a_task_of_newer_code_makes_its_execution_one_that_cannot_be_judged(
+    make: MakeWorld,
+) -> None:
+    world, id = await open_world(make)
+    await world.deliver(world.transport.take(world.clock.now()))
+    await change(world, id, "task:a", v=SCHEMA_VERSION + 1)
+    await catch_up(world)
+    assert (await run(world)).kinds == {"newer": 1}
+
+
 async def test_a_paused_execution_and_a_retry_far_ahead_are_no_gaps(make: MakeWorld) -> None:
     world = await make(noop=lambda call: 1 / 0)
     definition = flow(a=task("noop", retry={"maxAttempts": 2, "initialInterval": "2h"}))
