@@ -45,11 +45,10 @@ MORE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", [(3, 0), (2, 40)], ids=["chain", "fan"])
-async def test_the_models_operations_are_those_counted_on_the_wire(case: tuple[int, int]) -> None:
-    load = Load(starts_per_second=1, chain=case[0], width=case[1], payload_kib=0.01, retry_rate=0)
+async def test_the_models_operations_are_those_counted_on_the_wire() -> None:
+    load = Load(starts_per_second=1, chain=3, width=40, payload_kib=0.01, retry_rate=0)
     counts = count(stages(load))
-    counted = await cost.measure(_counted(*case, counts.tasks))
+    counted = await cost.measure(_counted(load.chain, load.width, counts.tasks))
     assert round(counted["writes"] * counts.tasks) == counts.writes
     assert round(counted["messages"] * counts.tasks) == counts.messages
     assert counted["queries"] == 0
@@ -58,6 +57,24 @@ async def test_the_models_operations_are_those_counted_on_the_wire(case: tuple[i
     estimated = request_units(load, Assumed()) / counts.tasks
     assert estimated == pytest.approx(counted["ru"], rel=0.1)
     assert counted["bus_operations"] <= 3 * counts.messages / counts.tasks
+
+
+def test_the_models_operations_are_the_figures_of_bench_cost() -> None:
+    """As counted in `bench/README.md`, per task: chain of 10, fan of 200."""
+    for widths, writes, reads, messages in (
+        ([1] * 10, 5.30, 3.21, 2.10),
+        ([1, 200, 1], 3.07, 3.01, 2.00),
+    ):
+        found = count(widths)
+        for modelled, counted in (
+            (found.writes, writes),
+            (found.reads, reads),
+            (found.messages, messages),
+        ):
+            assert modelled / found.tasks == pytest.approx(counted, abs=0.011)
+    longer, shorter = count([1] * 30), count([1] * 10)
+    assert (longer.writes - shorter.writes) / 20 == 5.00
+    assert (longer.messages - shorter.messages) / 20 == 2.00
 
 
 def _counted(chain: int, width: int, tasks: int) -> cost.Case:
