@@ -3,6 +3,7 @@ whole store at a point in time. Each ends with a reconciliation without gaps; no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from collections import Counter
@@ -106,7 +107,6 @@ async def test_a_lost_read_model_is_made_again_and_reconciled_to_zero(make: Make
 
 
 async def test_change_feed_leases_set_back_an_hour_change_nothing_twice(make: MakeWorld) -> None:
-    """Also the case: lease rebalancing gives the same batch to two hosts."""
     world = await build(make)
     feed = Feed(world)
     await world.start("flow")
@@ -130,6 +130,35 @@ async def test_change_feed_leases_set_back_an_hour_change_nothing_twice(make: Ma
     await finish(world)
     await feed.catch_up()
     assert await gaps(world) == {}
+
+
+async def test_lease_rebalancing_gives_the_same_batch_to_two_hosts(make: MakeWorld) -> None:
+    """azure-documentdb-changefeedprocessor-dotnet#124: at the same time, and once more when the
+    outboxes of the batch are gone."""
+    world = await build(make)
+    world.transport.failing = True
+    for _ in range(5):
+        await world.start("flow")
+    world.transport.failing = False
+    batch = [body for _, body in await everything(world)]
+    hosts = [world.engine, world.another("host-2")]
+
+    async def both() -> None:
+        for function in (relay.relay_documents, project.project_documents):
+            await asyncio.gather(*(function(host, batch) for host in hosts))
+
+    await both()
+    assert not [id for id, body in await everything(world) if body["type"] == "outbox"]
+    assert len(world.transport.messages) == 5  # each sent twice under one id: the broker drops one
+    await world.settle()
+    before, listed = await everything(world), await rows(world)
+    calls = len(world.activities.calls)
+    await both()
+    await world.settle()
+    assert await everything(world) == before
+    assert (await rows(world), len(world.activities.calls)) == (listed, calls)
+    await finish(world)
+    assert world.engine.metrics.counters.get("weft_relay_failures_total", 0) == 0
 
 
 async def test_change_feed_leases_set_forward_an_hour_lose_nothing(make: MakeWorld) -> None:
