@@ -86,6 +86,11 @@ FLOWS: list[dict[str, Any]] = [
         "notify": [{"on": ["completed"], "webhook": {"url": "https://hooks.example/weft"}}],
         "tasks": {"a": NOOP},
     },
+    {
+        "name": "crowded",
+        "concurrency": {"limit": 1},
+        "tasks": {"rest": {"type": "wait", "duration": "20m"}},
+    },
     {"name": "dies", "tasks": {"a": {"type": "activity", "activity": "die", "retry": RETRY}}},
 ]
 INPUTS: dict[str, Any] = {"chain": {"n": 1}}
@@ -161,7 +166,6 @@ async def record(commit: str) -> dict[str, Any]:
                     await _turn(world)
         if asked:
             await _try("signal", done, _use("signals", "send", engine, TENANT, asked[0], "go", 5))
-            await _turn(world)
         await _more(world, done)
         world.transport.failing = True
         await world.start("chain", INPUTS["chain"])  # its outbox stays
