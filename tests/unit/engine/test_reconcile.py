@@ -175,6 +175,16 @@ async def test_what_is_right_at_the_second_look_is_no_gap(make: MakeWorld) -> No
     assert (await looking).gaps == 0
 
 
+async def test_an_execution_that_is_being_archived_is_no_gap(make: MakeWorld) -> None:
+    world, open_id = await open_world(make)
+    (ended,) = (await rows(world)).keys() - {open_id}
+    await change(world, ended, archiving={"at": 1})
+    await world.sqlite.delete(EXECUTIONS, (TENANT, ended), "events:0000000001")
+    assert (await run(world, every=True)).gaps == 0
+    await change(world, ended, archiving=None)
+    assert (await run(world, every=True)).kinds == {"history": 1}
+
+
 async def test_doubts_are_settled_in_portions(make: MakeWorld, monkeypatch: Any) -> None:
     monkeypatch.setattr(reconcile, "DOUBTS", 3)
     monkeypatch.setattr("orchestrator.engine.rebuild.PAGE", 4)
