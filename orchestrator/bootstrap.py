@@ -102,6 +102,7 @@ async def build(
         others=(*others, front),
         authenticator=front,
         events_tenant=settings.events_tenant,
+        platform_tenant=settings.platform,
         sink=sink,
         event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(
@@ -111,6 +112,7 @@ async def build(
             retry_grace_ms=settings.retry_grace_ms,
             retention=settings.kept,
             audit_days=settings.audit_days,
+            limits=settings.tenant_limits,
             breaker=BreakerRules(
                 failures=settings.breaker_failures,
                 percent=settings.breaker_percent,

@@ -30,6 +30,7 @@ from orchestrator.local import (
     cli_schedules,
     cli_signals,
     cli_smoke,
+    cli_tenants,
     cli_triggers,
     cli_version,
     cli_watch,
@@ -306,6 +307,7 @@ cli_triggers.register(app)
 cli_events.register(app)
 cli_audit.register(app)
 cli_archive.register(app)
+cli_tenants.register(app)
 cli_smoke.register(app)
 
 
