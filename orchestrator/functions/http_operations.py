@@ -21,6 +21,7 @@ from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
+    http_egress,
     http_events,
     http_executions,
     http_grants,
@@ -198,6 +199,7 @@ def operations() -> list[Route]:
         http_audit.ROUTES,
         http_archive.ROUTES,
         http_grants.ROUTES,
+        http_egress.ROUTES,
         http_limits.ROUTES,
         ROUTES,
     )
