@@ -168,7 +168,7 @@ class Rpc:
             raise _Refused(
                 409, f"An Orchestration instance with the status Running already exists: {instance}"
             )
-        # Without the URLs that the extension adds: functions hand this on, and ours hold the secret.
+        # Without the URLs that the extension adds: functions hand them on, and ours have the secret
         return _answer(202, {"id": instance})
 
     async def _status(self, request: web.BaseRequest, known: Status) -> web.Response:
