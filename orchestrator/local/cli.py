@@ -27,7 +27,7 @@ from orchestrator.local import (
     cli_deadletters,
     cli_events,
     cli_input,
-    cli_rebuild,
+    cli_recovery,
     cli_schedules,
     cli_signals,
     cli_smoke,
@@ -58,8 +58,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(cli_version.root)
-app.add_typer(cli_rebuild.app, name="rebuild")
 app.add_typer(cli_code.app, name="code")
+cli_recovery.register(app)
 
 # --- on this machine ------------------------------------------------------------------------------
 
