@@ -16,6 +16,7 @@ from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.adapters.local.system import SystemClock, SystemIds
 from orchestrator.bootstrap_auth import open_front
 from orchestrator.domain.breakers import BreakerRules
+from orchestrator.engine import log_redaction
 from orchestrator.engine.core import Closing, Engine, Tunables
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -91,6 +92,7 @@ async def build(
         if transport is None:
             transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
             await transport.open()
+    log_redaction.install()
     front = open_front(settings, clock=clock)
     engine = Engine(
         store=store,
@@ -115,6 +117,7 @@ async def build(
             silence_ms=settings.silence_ms,
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
+            secrets_ttl_ms=settings.secrets_ttl_ms,
             retention=settings.kept,
             audit_days=settings.audit_days,
             limits=settings.tenant_limits,

@@ -62,6 +62,13 @@ class Settings(LimitSettings, BaseSettings):
         default=None,
         description='Private file (mode 600) with secrets, `{"tenant": {"name": "value"}}`',
     )
+    secrets_ttl_ms: int = Field(
+        default=300_000,
+        ge=0,
+        le=86_400_000,
+        description="How long a process uses a secret without reading it again: a rotated one is "
+        "taken up within this",
+    )
     lease_ms: int = Field(
         default=30_000,
         ge=1_000,

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 
 from orchestrator.domain import defaults as platform
 from orchestrator.domain.definition import (
+    ActivityDo,
     Attempted,
     Defaults,
     Definition,
     Do,
     DurableDo,
+    HttpDo,
     MapTask,
     Retry,
     SignalDo,
@@ -277,6 +279,7 @@ class _Compiler:
             schema=task.schema_ if task.type == "signal" else None,
             orchestration=task.orchestration if task.type == "durable" else "",
             orchestration_version=task.version if task.type == "durable" else None,
+            output_schema=task.output_schema if isinstance(task, ActivityDo | HttpDo) else None,
         )
 
 

@@ -66,6 +66,8 @@ class Tunables:
     """A scheduler that does not renew its leadership for this long may be replaced."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
     retention: Retention = field(default_factory=Retention)
+    secrets_ttl_ms: int = 5 * 60_000
+    """How long a secret is used without reading it again."""
     limits: TenantLimits = field(default_factory=TenantLimits)
     """Of every tenant, where nothing else was written for it."""
     audit_days: int = 0

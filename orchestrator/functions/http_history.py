@@ -10,7 +10,7 @@ import azure.functions as func
 from orchestrator.domain.authz import Scope
 from orchestrator.engine import durable_history, inspect
 from orchestrator.engine.views import HistoryEvent, Page
-from orchestrator.functions import http_params
+from orchestrator.functions import guards, http_params
 from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param
@@ -46,7 +46,12 @@ async def list_history(call: Call) -> Answer:
     are included, the events of its orchestrations, as Durable Functions tells them (`source`)."""
     engine = await call.engine()
     items, after = await inspect.history(
-        engine, call.tenant, call.path["id"], limit=call.query["limit"], after=call.after()
+        engine,
+        call.tenant,
+        call.path["id"],
+        limit=call.query["limit"],
+        after=call.after(),
+        reveal=guards.reveals(call.principal),
     )
     if after is None and call.query["include"] is Include.ORCHESTRATION:
         items += await durable_history.of_execution(engine, call.tenant, call.path["id"])

@@ -22,6 +22,7 @@ from orchestrator.functions import (
     http_code,
     http_control,
     http_deadletters,
+    http_egress,
     http_events,
     http_executions,
     http_grants,
@@ -202,6 +203,7 @@ def operations() -> list[Route]:
         http_audit.ROUTES,
         http_archive.ROUTES,
         http_grants.ROUTES,
+        http_egress.ROUTES,
         http_limits.ROUTES,
         ROUTES,
     )

@@ -85,6 +85,18 @@ def parent(context: df.DurableOrchestrationContext) -> Any:
 
 
 @bp.orchestration_trigger(context_name="context")
+def family(context: df.DurableOrchestrationContext) -> Any:
+    """As `parent`, with shorter children."""
+    named = context.call_sub_orchestrator("single", 1, "the-child")
+    return (yield context.task_all([named, context.call_sub_orchestrator("single", 5)]))
+
+
+@bp.orchestration_trigger(context_name="context")
+def single(context: df.DurableOrchestrationContext) -> Any:
+    return (yield context.call_activity("double", context.get_input()))
+
+
+@bp.orchestration_trigger(context_name="context")
 def fails(context: df.DurableOrchestrationContext) -> Any:
     yield context.call_activity("double", 1)
     raise RuntimeError("on purpose")

@@ -235,8 +235,11 @@ class Hub:
         due = None if full else await self.call(self.store.next_due, self.clock.now())
         while not self._woken.is_set():
             left = POLL_MS if due is None else min(POLL_MS, max(1, due - self.clock.now()))
+            # Not `wait_for`: that of Python 3.11 takes a cancellation that comes with the wake for
+            # itself, and the host would wait for this loop for ever.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), left / 1000)
+                async with asyncio.timeout(left / 1000):
+                    await self._woken.wait()
             if due is not None and due <= self.clock.now():
                 return
             if await self.call(self.store.foreign_commits) != seen:

@@ -25,7 +25,7 @@ class Rehearsal:
 def rehearse(identity: Identity, history: Sequence[Event]) -> Asking[Rehearsal]:
     """Replay the completions and events of `history` (a prefix of a whole one will do; ours, or one
     recorded on Azure) from the start, turn by turn as recorded. What comes out is to be held
-    against the recorded `ev.SCHEDULED` events; nothing is taken from them."""
+    against what is recorded by `first_difference`; nothing is taken from that."""
     machine, result = Machine(identity, []), Rehearsal()
     held: list[Event] = []
     for now, news in episodes(history):
@@ -37,6 +37,28 @@ def rehearse(identity: Identity, history: Sequence[Event]) -> Asking[Rehearsal]:
             result.outcome = turn.outcome
             break
     return result
+
+
+def first_difference(history: Sequence[Event], told: Rehearsal) -> str | None:
+    """Where the code as it is now (`told`, by `rehearse`) leaves the recorded `history`: the first
+    task, by number, that is another one, missing or new, else another end. None if nowhere."""
+    was = {e["EventId"]: _task(e) for e in history if e["EventType"] in ev.SCHEDULED}
+    now = {e["EventId"]: _task(e) for e in told.scheduled}
+    for number in sorted(was.keys() | now.keys()):
+        if was.get(number) != now.get(number):
+            recorded, does = was.get(number, "nothing"), now.get(number, "nothing")
+            return f"task {number} was {recorded}; the code as it is now does {does}"
+    ends = [e["OrchestrationStatus"] for e in history if e["EventType"] == ev.EXECUTION_COMPLETED]
+    end = None if told.outcome is None else told.outcome.status
+    if ends and ends[0] != end:
+        return f"it ended as {ends[0]}; the code as it is now ends as {end or 'running'}"
+    if not ends and end not in (None, "ContinuedAsNew"):
+        return f"it had not ended; the code as it is now ends as {end}"
+    return None
+
+
+def _task(event: Event) -> str:
+    return f"{ev.NAMES[event['EventType']]} {event.get('Name', '')}".strip()
 
 
 def episodes(history: Sequence[Event]) -> list[tuple[int, list[Event]]]:

@@ -18,7 +18,7 @@ from tests.support.durable_hub import Crash, Input, Run, every_crash, raised, st
         ("chain", [start("chain", '"1"')]),
         ("fan", [start("fan")]),
         ("race", [start("race"), raised("APPROVAL", '"yes"', at=10)]),
-        ("parent", [start("parent")]),
+        ("family", [start("family")]),
         ("fails", [start("fails")]),
         (
             "sums",

@@ -198,3 +198,15 @@ async def test_only_what_was_seen_outside_waits_for_the_disk(tmp_path: Path) -> 
         "next_due",
         "foreign_commits",
     }
+
+
+async def test_a_hub_that_is_woken_as_it_is_stopped_does_stop(world: Run) -> None:
+    running = asyncio.create_task(world.hub.run())
+    for _ in range(20):  # it rests
+        await asyncio.sleep(0)
+    world.hub.wake()
+    await asyncio.sleep(0)  # the event has woken its waiter, and that one has not gone on
+    running.cancel()
+    async with asyncio.timeout(20):
+        await asyncio.gather(running, return_exceptions=True)
+    assert running.cancelled()

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.driver import Machine
 from orchestrator.local.durable.protocol import Identity, Turn, divergence, drive
-from orchestrator.local.durable.retelling import rehearse
+from orchestrator.local.durable.retelling import first_difference, rehearse
 from tests.support.durable_app import BROKEN, app
 from tests.support.durable_hub import NOW, raised, run, start
 
@@ -43,6 +43,7 @@ async def test_history_of_the_same_code_comes_out_again(
     assert function is not None
     told = drive(rehearse(who, history), function)
     assert scheduled(told.scheduled) == scheduled(history)
+    assert first_difference(history, told) is None
     assert told.outcome is not None
     status, output, custom = world.seen()
     assert (told.outcome.status, told.outcome.value, told.custom_status) == (status, output, custom)
@@ -56,6 +57,32 @@ async def test_a_prefix_tells_what_comes_next(tmp_path: Path) -> None:
     told = drive(rehearse(who, world.history()), function)
     assert told.outcome is None
     assert [kind for kind, _, _ in scheduled(told.scheduled)] == [ev.TIMER_CREATED]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "code", "said"),
+    [
+        ("fan", "chain", "task 2 was TaskScheduled double; the code as it is now does nothing"),
+        ("chain", "fan", "task 1 was nothing"),
+        ("race", "fan", "task 0 was TimerCreated; the code as it is now does TaskScheduled double"),
+        ("fails", "one_double", "it ended as Failed; the code as it is now ends as Completed"),
+    ],
+)
+async def test_first_difference(tmp_path: Path, recorded: str, code: str, said: str) -> None:
+    payload = '"1"' if recorded == "chain" else None
+    world = await run(app, tmp_path / "d.db", [start(recorded, payload)], until=1)
+    history = world.history()
+    if recorded == "chain":  # its first turn alone
+        history = history[: [e["EventType"] for e in history].index(13) + 1]
+    function = df.Orchestrator.create(one_double) if code == "one_double" else world.hub.plain(code)
+    assert function is not None
+    who = Identity(name=code, instance="i", execution="i-x0", payload=payload or '"1"')
+    told = drive(rehearse(who, history), function)
+    assert (first_difference(history, told) or "").startswith(said)
+
+
+def one_double(context: Any) -> Any:
+    yield context.call_activity("double", 1)
 
 
 @pytest.mark.parametrize(
