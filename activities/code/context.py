@@ -15,6 +15,7 @@ from activities.code.frame import Frame
 from activities.code.retry import Retry, policy_doc
 from activities.code.tasks import ContinueAsNew, SignalTask, Task, Together
 from activities.code.values import Secret, duration_ms, take_secrets, to_json, to_text
+from activities.registry import RESERVED
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS, MAX_ATTEMPT_TIMEOUT_MS
 from orchestrator.domain.durations import format_duration
@@ -129,8 +130,11 @@ class CodeContext:
         `retry`: None runs it once. With a policy the attempts are an instance of their own, so that
         it can be combined with `all` and `any` like any other step. `timeout`: of one attempt,
         5 min unless given, 30 min at most. All attempts have the same idempotency key. Raises
-        `ActivityFailed` if `input` is no JSON or too large.
+        `ActivityFailed` if `input` is no JSON or too large, `ValueError` for a built-in activity:
+        what tenants may reach by them is decided per task of a definition.
         """
+        if name.partition(".")[0] == RESERVED:
+            raise ValueError(f"{name} is built in; write an activity of your own that does it")
         given, secrets = take_secrets(input)
         what = f"the input of {name}"
         envelope = self._frame.envelope

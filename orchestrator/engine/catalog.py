@@ -32,7 +32,7 @@ from orchestrator.domain.tenant_limits import Limit
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
 from orchestrator.domain.validation import validate
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import admission, code_catalog
+from orchestrator.engine import admission, code_catalog, documents
 from orchestrator.engine import publish as publish_task
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -282,6 +282,8 @@ async def compiled(
 async def read(engine: Engine, tenant: str, id: str) -> Document | None:
     """A document of the tenant's catalog; None if it is not there."""
     try:
-        return await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
+        found = await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
     except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
         return None
+    documents.check_version(found.body)
+    return found

@@ -10,8 +10,10 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, encode_output
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.redaction import Redactor, redacting
 from orchestrator.engine import claimcheck, orchestrations
 from orchestrator.engine.core import Engine
+from orchestrator.engine.secret_book import SecretBook
 from orchestrator.ports import (
     ActivityCall,
     ActivityFailed,
@@ -28,9 +30,11 @@ async def run(engine: Engine, request: dict[str, Any]) -> str:
     (1 if absent), traceparent, secrets (`[[path, name], …]`, places in the input). Raises
     `ActivityFailed`.
     """
+    given, secrets = await _with_secrets(engine, request)
+    redactor = Redactor(secrets)
     call = ActivityCall(
         activity=request["activity"],
-        input=await _with_secrets(engine, request),
+        input=given,
         tenant=request["tenant"],
         execution=request["execution"],
         task=request["task"],
@@ -40,14 +44,20 @@ async def run(engine: Engine, request: dict[str, Any]) -> str:
         timeout_ms=request["timeoutMs"],
         traceparent=request.get("traceparent", ""),
         last_heartbeat_at=engine.clock.now(),
+        redactor=redactor,
     )
     try:
         async with asyncio.timeout(call.timeout_ms / 1000):
-            output = await engine.activities.run(call)
+            with redacting(redactor):
+                output = await engine.activities.run(call)
     except TimeoutError:
         call.cancelled = True
         raise _failed(FailureType.TIMEOUT, f"no result within {call.timeout_ms} ms", True) from None
-    data = jsonvalues.dumps(output)
+    except ActivityFailed as error:
+        for _, name in request.get("secrets", ()):
+            engine.part(SecretBook).doubt(call.tenant, name)
+        raise ActivityFailed(redactor.failure(error.failure)) from None
+    data = redactor.data(jsonvalues.dumps(output))
     if len(data) > MAX_STEP_BYTES:
         raise _failed(
             FailureType.PAYLOAD_TOO_LARGE,
@@ -98,13 +108,19 @@ async def support(engine: Engine, request: dict[str, Any]) -> str:
     return str(versions[-1])
 
 
-async def _with_secrets(engine: Engine, request: dict[str, Any]) -> Json:
+async def _with_secrets(engine: Engine, request: dict[str, Any]) -> tuple[Json, list[str]]:
+    """The input with the secrets in their places, and the secrets."""
     value: Any = jsonvalues.loads(request["input"])
+    found: list[str] = []
     for path, name in request.get("secrets", ()):
         try:
-            secret = await engine.secrets.get(request["tenant"], name)
+            secret = await engine.part(SecretBook).get(request["tenant"], name)
         except SecretNotFound as error:
             raise _failed("SECRET_NOT_FOUND", str(error)) from None
+        except StoreError as error:
+            message = f"the secret {name} cannot be read now: {error}"
+            raise _failed(type(error).__name__, message, True) from None
+        found.append(secret)
         if not path:
             value = secret
             continue
@@ -112,7 +128,7 @@ async def _with_secrets(engine: Engine, request: dict[str, Any]) -> Json:
         for key in path[:-1]:
             inside = inside[key]
         inside[path[-1]] = secret
-    return value
+    return value, found
 
 
 def _failed(type: str, message: str, retryable: bool = False) -> ActivityFailed:

@@ -55,10 +55,11 @@ def _entry(partition: tuple[str, ...], entry: Outgoing) -> list[Any]:
 
 
 def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
-    """What to send for these documents. Raises `KeyError`, `ValueError`, `TypeError` for a
-    document that is not a well-formed outbox."""
+    """What to send for these documents. Raises `NewerSchema`, and `KeyError`, `ValueError`,
+    `TypeError` for a document that is not a well-formed outbox."""
     result: list[OutMessage] = []
     for doc in docs:
+        documents.check_version(doc)
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
         trace = doc.get("traceparent", "")

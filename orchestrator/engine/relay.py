@@ -16,6 +16,7 @@ from typing import Any
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import outbox
 from orchestrator.engine.core import Engine
+from orchestrator.engine.documents import NewerSchema
 from orchestrator.ports import Delete, NotFound, StoreError, TransportError
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ async def relay_documents(
             continue
         try:
             await engine.transport.send(outbox.messages([doc]))
-        except TransportError as error:
+        except (TransportError, NewerSchema) as error:
             engine.metrics.count("weft_relay_failures_total")
             log.warning(
                 "outbox not sent, the sweeper will try again",

@@ -25,6 +25,14 @@ from orchestrator.ports import OutMessage, Query, TransportError, Where
 
 log = logging.getLogger(__name__)
 
+CALLS = {
+    "task": MessageType.RUN_TASK,
+    signal_docs.TYPE: MessageType.SIGNAL_RECEIVED,
+    notify_docs.TYPE: MessageType.NOTIFY,
+    "execution": MessageType.CHECK,
+}
+"""Type of a document that waits -> what is sent when it waits for too long."""
+KEYED = (signal_docs.TYPE, notify_docs.TYPE)
 MAX_PAGES = 50
 REMEMBERED = 100_000
 
@@ -55,21 +63,21 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
             # A task that waits for a child or a time is looked at now and then: nothing was lost.
             sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
-            sending.append(_message(engine, doc, MessageType.RUN_TASK))
+            sending.append(call_for(engine, doc))
             if (lost := repairs.of_task(doc)) is not None:
                 found[lost] += 1
             swept.append(_key(doc))
     for doc in await _overdue(engine, signal_docs.TYPE, now):
         if not _recently(engine, doc, now):
-            signals.append(_message(engine, doc, MessageType.SIGNAL_RECEIVED, doc["key"]))
+            signals.append(call_for(engine, doc))
             swept.append(_key(doc))
     for doc in await _overdue(engine, notify_docs.TYPE, now):
         if not _recently(engine, doc, now):
-            notifications.append(_message(engine, doc, MessageType.NOTIFY, doc["key"]))
+            notifications.append(call_for(engine, doc))
             swept.append(_key(doc))
     for doc in await _overdue(engine, "execution", now):
         if not _recently(engine, doc, now):
-            executions.append(_message(engine, doc, MessageType.CHECK))
+            executions.append(call_for(engine, doc))
             swept.append(_key(doc))
     if not await _send(engine, tasks + signals + notifications + looks + executions):
         return SweepReport(outboxes=outboxes)
@@ -128,9 +136,11 @@ def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
     return last is not None and now - last < engine.tunables.silence_ms
 
 
-def _message(engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = "") -> OutMessage:
-    """A fresh message id each time: one used before would be dropped as a duplicate."""
-    task = key or doc.get("task", "")
+def call_for(engine: Engine, doc: dict[str, Any]) -> OutMessage:
+    """What sets a document of `CALLS` going again. A fresh message id each time: one used before
+    would be dropped as a duplicate."""
+    task = doc.get("key", "") if doc["type"] in KEYED else doc.get("task", "")
+    kind = CALLS[doc["type"]]
     message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
     return outbox.out_message(message, engine.ids.new())
 

@@ -27,7 +27,7 @@ from orchestrator.local import (
     cli_deadletters,
     cli_events,
     cli_input,
-    cli_rebuild,
+    cli_recovery,
     cli_schedules,
     cli_signals,
     cli_smoke,
@@ -38,13 +38,7 @@ from orchestrator.local import (
     cli_workflows,
 )
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import (
-    DONE,
-    FAILED,
-    console,
-    print_json,
-    printable,
-)
+from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
 from orchestrator.local.cli_history import history_table
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, File, Id, Url
 from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
@@ -58,8 +52,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(cli_version.root)
-app.add_typer(cli_rebuild.app, name="rebuild")
 cli_code.register(app)
+cli_recovery.register(app)
 
 # --- on this machine ------------------------------------------------------------------------------
 

@@ -128,6 +128,7 @@ async def test_the_client_does_all_that_it_can(hosts: Callable[[], Any]) -> None
     assert CALLS["double"] == 1
 
     again = await client.restart("c")
+    assert list(again) == ["id"]  # no URL: it would hold the secret
     assert (await ended(client, again["id"])).output == [42, "child done"]
     every = {one.instance_id for one in await client.get_status_all()}
     assert {"a", "b", "c", again["id"]} < every  # and the sub-orchestrations

@@ -291,7 +291,11 @@ def operation_faults(deployed: Template) -> Iterator[str]:
     rules = {one.name for one in of_type(deployed, "Microsoft.Insights/scheduledQueryRules")}
     metric = {one.name for one in of_type(deployed, "Microsoft.Insights/metricAlerts")}
     wanted = {"dead-letters", "queue-oldest", "outbox-age", "server-errors", "breaker-open"}
-    wanted |= {"completion-burn-fast", "completion-burn-slow"}
+    wanted |= {
+        f"{objective}-burn-{speed}"
+        for objective in ("completion", "start-latency", "dispatch")
+        for speed in ("fast", "slow")
+    }
     for name in {f"weft-{one}" for one in wanted} - rules:
         yield f"no alert {name}"
     if "weft-stranded-messages" not in metric:

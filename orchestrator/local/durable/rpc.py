@@ -168,8 +168,8 @@ class Rpc:
             raise _Refused(
                 409, f"An Orchestration instance with the status Running already exists: {instance}"
             )
-        url = f"{self.base_url}instances/{instance}"
-        return _answer(202, {"id": instance, "statusQueryGetUri": url}, {"Location": url})
+        # Without the URLs that the extension adds: functions hand them on, and ours have the secret
+        return _answer(202, {"id": instance})
 
     async def _status(self, request: web.BaseRequest, known: Status) -> web.Response:
         events = None
@@ -180,7 +180,7 @@ class Rpc:
             code = 500
         payload = _flag(request, "showInput", absent=True)
         results = _flag(request, "showHistoryOutput")
-        headers = {} if known.ended else {"Location": str(request.url), "Retry-After": "5"}
+        headers = {} if known.ended else {"Retry-After": "5"}
         shown = status.shown(known, payload=payload, events=events, results=results)
         return _answer(code, shown, headers)
 

@@ -59,15 +59,31 @@ async def test_an_attempt_has_the_ids_of_its_step(world: World) -> None:
 
 
 async def test_secrets_are_put_where_they_belong_and_nowhere_else(world: World) -> None:
-    world.secrets.values["acme", "KEY"] = "hush"
-    got = await run(
+    world.secrets.values["acme", "KEY"] = "hush-hush-1"
+    seen: list[Any] = []
+    places = {"headers": [{"a": None}], "text": "${secrets.KEY}"}
+    await run(
         world,
-        lambda call: call.input,
-        {"headers": [{"a": None}], "text": "${secrets.KEY}"},
+        lambda call: seen.append(call.input),
+        places,
         secrets=[[["headers", 0, "a"], "KEY"]],
     )
-    assert got == {"headers": [{"a": "hush"}], "text": "${secrets.KEY}"}
-    assert await run(world, lambda call: call.input, None, secrets=[[[], "KEY"]]) == "hush"
+    await run(world, lambda call: seen.append(call.input), None, secrets=[[[], "KEY"]])
+    assert seen == [{"headers": [{"a": "hush-hush-1"}], "text": "${secrets.KEY}"}, "hush-hush-1"]
+
+
+async def test_what_an_attempt_leaves_behind_has_no_secret(world: World) -> None:
+    """Its output and failure go into Durable's history, and into the host's log."""
+    world.secrets.values["acme", "KEY"] = "hush-hush-1"
+    given: dict[str, Any] = {"input": {"a": None}, "secrets": [[["a"], "KEY"]]}
+    assert await run(world, lambda call: f"got {call.input['a']}", **given) == "got ***"
+
+    def fail(call: ActivityCall) -> None:
+        raise ValueError(f"refused {call.input['a']}")
+
+    with pytest.raises(ActivityFailed) as caught:
+        await run(world, fail, **given)
+    assert caught.value.failure.message == "refused ***"
 
 
 async def test_a_missing_secret_fails_for_good(world: World) -> None:

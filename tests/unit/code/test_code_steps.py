@@ -243,6 +243,13 @@ def test_any_of_nothing_is_refused() -> None:
     assert "wait for ever" in hand(flow).end().failure.message
 
 
+def test_a_built_in_activity_is_refused() -> None:
+    def flow(ctx: CodeContext) -> Flow:
+        yield ctx.call_activity("weft.http", {"method": "GET", "url": "http://x"})
+
+    assert "weft.http is built in" in hand(flow).end().failure.message
+
+
 def test_secrets_are_named_and_never_written() -> None:
     def flow(ctx: CodeContext) -> Flow:
         headers = {"Authorization": ctx.secret("PAY_KEY"), "X": ["${secrets.OTHER}"]}
