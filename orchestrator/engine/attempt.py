@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import dependencies, jsonvalues
 from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
@@ -19,7 +20,15 @@ from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
-from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue, publish
+from orchestrator.engine import (
+    claimcheck,
+    documents,
+    facts,
+    heartbeats,
+    overdue,
+    publish,
+    telemetry,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
@@ -34,6 +43,7 @@ from orchestrator.ports import (
     SecretNotFound,
     StoreError,
 )
+from orchestrator.ports_telemetry import Span
 
 log = logging.getLogger(__name__)
 
@@ -163,14 +173,31 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
         attempt=claim.attempt,
         idempotency_key=key,
         timeout_ms=limit_ms,
-        traceparent=claim.aggregate.traceparent,
+        traceparent=telemetry.traceparent(claim.aggregate.traceparent),
         last_heartbeat_at=engine.clock.now(),
     )
     claim.call = call
     if spec.type is TaskType.PUBLISH:
         workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
         return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
+    if spec.type is TaskType.HTTP:
+        with _client_span(engine, call) as span:
+            call.traceparent = span.traceparent
+            return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
+
+
+def _client_span(engine: Engine, call: ActivityCall) -> AbstractContextManager[Span]:
+    """Of a request to a service, which continues it. Host and method only: a path or a query may
+    hold anything."""
+    asked = call.input if isinstance(call.input, dict) else {}
+    return telemetry.span(
+        engine.tracer,
+        "http",
+        parent=call.traceparent,
+        kind="client",
+        about={"host": dependencies.host_of(asked.get("url"))},
+    )
 
 
 async def resolve(

@@ -20,7 +20,17 @@ from orchestrator.domain.messages import BadMessage, Message, MessageType, decod
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import competing, deadletters, facts, handback, relay, repairs, signal_docs
+from orchestrator.engine import (
+    competing,
+    deadletters,
+    facts,
+    handback,
+    levels,
+    relay,
+    repairs,
+    signal_docs,
+    telemetry,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -28,6 +38,7 @@ from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.signalled_items import ItemsEnded
 from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports_telemetry import Span
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +62,7 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
     back or kept as a dead letter; raises only if none of that was possible (store and broker both
     gone), so that the host abandons the batch."""
     groups: dict[_Partition, _Group] = {}
+    levels.heard(engine, ORCHESTRATION_QUEUE, batch)
     for incoming in batch:
         try:
             message = decode(incoming.body)
@@ -86,10 +98,26 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
 
 
 async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
-    """One group; its troubles stay its own."""
+    """One group under its span; its troubles stay its own."""
+    with telemetry.span(
+        engine.tracer,
+        "orchestrate",
+        parent=telemetry.parent_of(group.incoming),
+        kind="consumer",
+        links=telemetry.links_of(group.incoming),
+        about={"tenant": partition[0], "execution": partition[1]},
+    ) as span:
+        span.note({"messaging.batch.message_count": len(group.messages)})
+        await _advance_or_give_back(engine, partition, group, span)
+
+
+async def _advance_or_give_back(
+    engine: Engine, partition: _Partition, group: _Group, span: Span
+) -> None:
     try:
         await advance(engine, partition, group.messages, group.incoming)
     except (Throttled, Unavailable, Outdated, TransportError, NewerSchema, OSError) as error:
+        span.fail(type(error).__name__)
         log.warning(
             "execution not advanced, its messages are handed back",
             extra={
@@ -102,6 +130,7 @@ async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
         engine.metrics.count("weft_handed_back_total", type(error).__name__)
         await handback.send(engine, group.messages, group.incoming)
     except Exception as error:
+        span.fail(type(error).__name__)
         log.exception(
             "execution cannot be advanced, its messages become dead letters",
             extra={
@@ -261,5 +290,10 @@ def _count(
     engine: Engine, aggregate: Aggregate, decision: Decision, messages: Sequence[Message]
 ) -> None:
     repairs.count_decided(engine, aggregate, decision, messages)
-    if decision.state.status in TERMINAL_EXECUTION:
-        engine.metrics.count("weft_executions_total", decision.state.status.value)
+    status = decision.state.status
+    if (span := telemetry.current()) is not None and span.recorded:
+        span.note({"weft.events": len(decision.events), "weft.status": status.value})
+    if status in TERMINAL_EXECUTION:
+        engine.metrics.count("weft_executions_total", status.value)
+        took = engine.clock.now() - aggregate.header["createdAt"]
+        engine.metrics.observe("weft_execution_duration_seconds", status.value, max(0, took) / 1000)

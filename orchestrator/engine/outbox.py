@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
-from orchestrator.engine import documents
+from orchestrator.engine import documents, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage
 
@@ -54,10 +54,11 @@ def _entry(partition: tuple[str, ...], entry: Outgoing) -> list[Any]:
     return fields if message.execution == partition[1] else [*fields, message.execution]
 
 
-def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
-    """What to send for these documents. Raises `KeyError`, `ValueError`, `TypeError` for a
-    document that is not a well-formed outbox."""
+def messages(docs: Iterable[Mapping[str, Any]], link: str = "") -> list[OutMessage]:
+    """What to send for these documents; `link`: the span that sends them. Raises `KeyError`,
+    `ValueError`, `TypeError` for a document that is not a well-formed outbox."""
     result: list[OutMessage] = []
+    extra = {telemetry.TRACELINK: link} if link else None
     for doc in docs:
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
@@ -65,7 +66,7 @@ def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
         for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
             to = other[0] if other else execution
             message = Message(MessageType(kind), tenant, to, task, item)
-            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace))
+            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace, extra))
     return result
 
 
@@ -79,7 +80,7 @@ def out_message(
     """A message for the transport, with the properties that filters and tracing read."""
     properties = {"type": message.type.value, "tenant": message.tenant, **(extra or {})}
     if traceparent:
-        properties["traceparent"] = traceparent
+        properties[telemetry.TRACEPARENT] = traceparent
     return OutMessage(
         queue=message.queue,
         body=message.encode(),

@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs
+from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs, telemetry
 from orchestrator.engine.breakers_silence import is_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
@@ -132,7 +132,8 @@ def _message(engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = 
     """A fresh message id each time: one used before would be dropped as a duplicate."""
     task = key or doc.get("task", "")
     message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
-    return outbox.out_message(message, engine.ids.new())
+    trace = doc.get(telemetry.TRACEPARENT, "")  # of executions; a worker looks for itself
+    return outbox.out_message(message, engine.ids.new(), traceparent=trace)
 
 
 async def _send(engine: Engine, messages: list[OutMessage]) -> bool:

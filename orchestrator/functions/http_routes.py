@@ -10,6 +10,7 @@ The worker is strict about what it binds (WIRE.md section 3): a trigger must be
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +22,7 @@ from pydantic import BaseModel
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import UnauthenticatedError, WeftError
+from orchestrator.engine import telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.origin import of_request
 from orchestrator.engine.views import Page
@@ -207,7 +209,20 @@ def _trigger(
 
 
 async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -> func.HttpResponse:
-    """Check the request, run the handler, translate what comes back. Never raises."""
+    """Check the request, run the handler, translate what comes back; counted. Never raises."""
+    begun = time.perf_counter()
+    answer = await _serve(route, provider, req)
+    if provider.ready:
+        metrics = (await provider.get()).metrics
+        metrics.count("weft_http_requests_total", str(answer.status_code))
+        took = time.perf_counter() - begun
+        metrics.observe("weft_http_request_duration_seconds", route.name, took)
+    return answer
+
+
+async def _serve(
+    route: Route, provider: EngineProvider, req: func.HttpRequest
+) -> func.HttpResponse:
     trace = requests.trace(req)
     try:
         given = _path_of(route, req)
@@ -223,8 +238,20 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
         )
         if engine is not None and not route.checks:
             await guards.check(engine, call.principal, _needed(route), route.path, call.path)
-        with of_request(requests.origin(req, trace.id)):
+        if engine is None:
             return _response(await route.handler(call), trace.id)
+        about = {"tenant": call.tenant, "operation": route.name}
+        with telemetry.span(
+            engine.tracer,
+            f"{route.method} /{route.path}",
+            parent=trace.parent,
+            root=True,
+            kind="server",
+            about=about,
+        ) as span:
+            call.trace = trace = requests.under(trace, span.traceparent)
+            with of_request(requests.origin(req, trace.id)):
+                return _response(await route.handler(call), trace.id)
     except WeftError as error:
         return http_errors.respond(error, trace.id)
     except (Throttled, Unavailable, TransportError) as error:

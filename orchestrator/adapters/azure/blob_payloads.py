@@ -67,6 +67,15 @@ class BlobPayloads:
             self._service = BlobServiceClient(account_url, credential=credential, **options)
         self._container = self._service.get_container_client(container)
 
+    async def ping(self) -> None:
+        """See `ports_telemetry.Pinging`. The answer that there is no such blob is an answer."""
+        try:
+            await self._container.get_blob_client("weft-health").get_blob_properties()
+        except ResourceNotFoundError:
+            pass
+        except AzureError as error:
+            raise _translated(error, "no answer") from error
+
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
         """Store durably. `name` plays no part: content is what names a payload."""
         digest = hashlib.sha256(data).hexdigest()

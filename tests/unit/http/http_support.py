@@ -26,6 +26,7 @@ from orchestrator.functions import (
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.ports_telemetry import NoTracer
 from tests.support.identities import DEVELOPMENT
 
 ENGINE: Any = SimpleNamespace(
@@ -33,6 +34,7 @@ ENGINE: Any = SimpleNamespace(
     authenticator=DEVELOPMENT,
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
+    tracer=NoTracer(),
 )
 PROGRESS = views.Progress(total=1)
 EXECUTION = {

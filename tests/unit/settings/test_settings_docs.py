@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.settings_azure import IDENTITY_SETTINGS, AzureSettings
+from orchestrator.settings_telemetry import TelemetrySettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "azure.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
@@ -32,7 +33,11 @@ def table() -> str:
     rows = [
         (f"{PREFIX}{name.upper()}", shown(field), field.description)
         for name, field in Settings.model_fields.items()
-        if name != "azure"
+        if name not in ("azure", "telemetry")
+    ]
+    rows += [
+        (str(field.alias), shown(field), field.description)
+        for field in TelemetrySettings.model_fields.values()
     ]
     rows += [
         (str(field.alias), shown(field), field.description)

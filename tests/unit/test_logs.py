@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from orchestrator.local.host.console_log import LineFormatter
+from orchestrator.logs import LineFormatter
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -39,4 +39,4 @@ def test_a_traceback_follows_the_line() -> None:
         one.exc_info = sys.exc_info()
     head, *rest = LineFormatter().format(one).splitlines()
     assert head.endswith("failed action=x")
-    assert rest[-1] == "ValueError: why"
+    assert rest[-1] == "  ValueError: why"
