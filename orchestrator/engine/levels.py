@@ -8,13 +8,14 @@ minutes; while nothing at all is received it says nothing, and Service Bus's own
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.ports import Query, Where
+from orchestrator.ports import Query, StoreError, TransportError, Where
 
 OUTBOX_AGE: Final = "weft_outbox_age_seconds"
 QUEUE_OLDEST: Final = "weft_queue_oldest_seconds"
@@ -23,26 +24,28 @@ WINDOW_MS: Final = 60_000
 
 
 class _Waited:
-    """By queue, the longest wait of messages received in this window and in the one before."""
+    """By queue, the longest wait of messages received in this window and in the one before.
+    `known`: queues that were told once; a level must be able to fall to 0."""
 
     def __init__(self, engine: Engine) -> None:
+        self.known: set[str] = set()
         self._window = 0
         self._now: dict[str, int] = {}
         self._before: dict[str, int] = {}
 
     def add(self, queue: str, waited_ms: int, now: int) -> None:
         self._turn(now)
+        self.known.add(queue)
         self._now[queue] = max(waited_ms, self._now.get(queue, 0))
 
     def read(self, now: int) -> dict[str, int]:
         self._turn(now)
-        queues = self._now.keys() | self._before.keys()
-        return {name: max(self._now.get(name, 0), self._before.get(name, 0)) for name in queues}
+        return {name: max(self._now.get(name, 0), self._before.get(name, 0)) for name in self.known}
 
     def _turn(self, now: int) -> None:
         window = now // WINDOW_MS
         if window != self._window:
-            self._before = self._now if window == self._window + 1 else dict.fromkeys(self._now, 0)
+            self._before = self._now if window == self._window + 1 else {}
             self._now = {}
             self._window = window
 
@@ -73,16 +76,19 @@ async def refresh(engine: Engine) -> dict[str, int]:
     return ages
 
 
+async def refresh_if_possible(engine: Engine) -> None:
+    """`refresh`, for whoever has something else to do: levels stay as they are meanwhile."""
+    with contextlib.suppress(StoreError, TransportError):
+        await refresh(engine)
+
+
 async def _queues(engine: Engine, now: int) -> dict[str, int]:
-    waited = engine.part(_Waited).read(now)
+    waited = engine.part(_Waited)
     if engine.backlog is None:
-        return waited
+        return waited.read(now)
     since = await engine.backlog.oldest()
-    # Queues that were seen and are empty now are told, too: a level must be able to fall.
-    return {
-        queue: max(0, now - since[queue]) if queue in since else 0
-        for queue in waited.keys() | since.keys()
-    }
+    waited.known.update(since)
+    return {queue: max(0, now - since[queue]) if queue in since else 0 for queue in waited.known}
 
 
 async def _behind(engine: Engine, kind: str, than: int) -> int:

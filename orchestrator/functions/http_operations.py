@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from functools import cache
 from typing import Final
@@ -34,7 +33,6 @@ from orchestrator.functions.http_errors import MethodNotAllowedError
 from orchestrator.functions.http_routes import OPEN, Answer, Call, Reply, Route, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import nearest, shorten
-from orchestrator.ports import StoreError, TransportError
 
 ROUTES: Final = Routes("Operations")
 
@@ -120,8 +118,7 @@ async def metrics(call: Call) -> Answer:
     """Counters since the process started, and levels. Each process has its own. They are of all
     tenants together and name none, but tell how much they do."""
     engine = await call.engine()
-    with contextlib.suppress(StoreError, TransportError):  # their counters are wanted all the more
-        await levels.refresh(engine)
+    await levels.refresh_if_possible(engine)
     text = metrics_catalog.exposition(engine.metrics)
     return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
 

@@ -35,7 +35,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def sweeper(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await sweep.sweep(engine)
-        await levels.refresh(engine)
+        await levels.refresh_if_possible(engine)
 
     @bp.function_name("scheduler")
     @bp.timer_trigger(

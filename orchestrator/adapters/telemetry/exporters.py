@@ -28,6 +28,14 @@ MAX_SPANS_WAITING: Final = 8_192
 """More are dropped, not waited for: telemetry must not slow the work down."""
 METRICS_EVERY_MS: Final = 60_000
 SENDING_S: Final = 10
+_ASIDES: Final = (
+    "STATSBEAT_DISABLED_ALL",
+    "SDKSTATS_DISABLED",
+    "CONTROLPLANE_DISABLED",
+    "OPENTELEMETRY_RESOURCE_METRIC_DISABLED",
+)
+"""What the exporter would do besides: send statistics about itself, ask Microsoft how to behave,
+and complain that there is no global provider. Whoever wants it sets the variable to `false`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +81,8 @@ def tracing(exporter: SpanExporter, ratio: float, resource: Resource) -> TracerP
 
 
 def _azure(connection: str) -> tuple[SpanExporter, MetricExporter]:
-    # Usage statistics of the exporter itself, which it would send to Microsoft beside the rest.
-    os.environ.setdefault("APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL", "true")
+    for name in _ASIDES:
+        os.environ.setdefault(f"APPLICATIONINSIGHTS_{name}", "true")
     # Imported here: takes a third of a second, and only this needs it.
     from azure.monitor.opentelemetry.exporter import (
         AzureMonitorMetricExporter,

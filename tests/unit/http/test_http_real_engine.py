@@ -15,7 +15,7 @@ from http_support import make_client
 
 from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import project
+from orchestrator.engine import health, project
 from orchestrator.engine.core import Engine
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall, OutMessage, PayloadNotFound, SecretNotFound
@@ -295,7 +295,10 @@ async def test_other_tenants_see_nothing(real: Client, engine: Engine) -> None:
     assert (await start(real)).status == 404
 
 
-async def test_ready_with_a_store_that_answers_and_without(real: Client, engine: Engine) -> None:
+async def test_ready_with_a_store_that_answers_and_without(
+    real: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "KEEP_S", 0)
     assert (await real("GET", "/ready")).status == 200
     await engine.store.close()
     assert (await real("GET", "/ready")).status == 503
