@@ -46,12 +46,11 @@ class Tracer(Protocol):
         parent: str = "",
         kind: Kind = "internal",
         links: Sequence[str] = (),
-        attributes: Attributes | None = None,
-        begun_at: int | None = None,
+        about: Attributes | None = None,
     ) -> AbstractContextManager[Span]:
         """A span that ends with the context. `parent`: a traceparent; empty (or not a well-formed
-        one) begins a new trace. `links`: traceparents of what else caused it; `begun_at`: epoch
-        nanoseconds, if it began before. Whether a trace is recorded is decided at its begin."""
+        one) begins a new trace. `links`: traceparents of what else caused it. `about`: what it is
+        about, as attributes `weft.NAME`. Whether a trace is recorded is decided at its begin."""
         ...
 
     async def close(self) -> None:
@@ -96,8 +95,7 @@ class NoTracer:
         parent: str = "",
         kind: Kind = "internal",
         links: Sequence[str] = (),
-        attributes: Attributes | None = None,
-        begun_at: int | None = None,
+        about: Attributes | None = None,
     ) -> AbstractContextManager[Span]:
         """See `Tracer`."""
         return Passing(parent)

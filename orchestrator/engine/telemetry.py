@@ -16,10 +16,10 @@ cases. What goes in are names and ids, never what a payload holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Final, TypeAlias
+from types import TracebackType
+from typing import Any, Final, TypeAlias
 
 from orchestrator.engine.incoming import Incoming
 from orchestrator.ports_telemetry import Kind, NoTracer, Span, Tracer
@@ -28,15 +28,14 @@ TRACEPARENT: Final = "traceparent"
 """Property of a message: the trace of its execution."""
 TRACELINK: Final = "tracelink"
 """Property of a message: the span that sent it, if that is recorded."""
-PREFIX: Final = "weft."
-"""Before the names of our own attributes."""
 MAX_LINKS: Final = 32
 
 Ids: TypeAlias = Mapping[str, str | int]
 
 _NONE: Final = NoTracer()
 _SPAN: ContextVar[Span | None] = ContextVar("weft_span", default=None)
-_IDS: ContextVar[Ids] = ContextVar("weft_ids", default={})  # noqa: B039 - never changed in place
+_IDS: ContextVar[tuple[Any, Ids] | None] = ContextVar("weft_ids", default=None)
+"""Those of the innermost work, behind those of the work around it: joined only when asked for."""
 
 
 def current() -> Span | None:
@@ -53,46 +52,59 @@ def traceparent(otherwise: str = "") -> str:
 def ids() -> dict[str, str | int]:
     """What a log record of this work is about: `tenant`, `execution`, `task`, `item`, `attempt`
     as far as there are, and `trace_id`, `span_id`."""
-    found = dict(_IDS.get())
+    found: dict[str, str | int] = {}
+    known = _IDS.get()
+    while known is not None:
+        known, given = known
+        found = {**given, **found}
     parts = traceparent().split("-")
     if len(parts) == 4:
         found["trace_id"], found["span_id"] = parts[1], parts[2]
     return found
 
 
-@contextmanager
-def span(
-    tracer: Tracer,
-    name: str,
-    *,
-    parent: str,
-    root: bool = False,
-    kind: Kind = "internal",
-    links: Iterable[str] = (),
-    about: Ids | None = None,
-    begun_at: int | None = None,
-) -> Iterator[Span]:
+class span:
     """Work under a span of this name, whose log records carry `about`; an exception fails it.
+
     Without a `parent` there is only a span if it may begin a trace (`root`): steps of an execution
-    that has none would each be a trace of their own."""
-    given = about or {}
-    with (tracer if parent or root else _NONE).span(
-        name,
-        parent=parent,
-        kind=kind,
-        links=tuple(links),
-        attributes={PREFIX + key: value for key, value in given.items()},
-        begun_at=begun_at,
-    ) as made:
-        before, known = _SPAN.set(made), _IDS.set({**_IDS.get(), **given})
-        try:
-            yield made
-        except BaseException as error:
-            made.fail(type(error).__name__)
-            raise
-        finally:
-            _SPAN.reset(before)
-            _IDS.reset(known)
+    that has none would each be a trace of their own. A class and not a generator, because it is
+    entered several times for each task, mostly for nothing."""
+
+    __slots__ = ("_about", "_before", "_known", "_made", "_manager")
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        name: str,
+        *,
+        parent: str,
+        root: bool = False,
+        kind: Kind = "internal",
+        links: Sequence[str] = (),
+        about: Ids | None = None,
+    ) -> None:
+        self._about = about
+        self._manager = (tracer if parent or root else _NONE).span(
+            name, parent=parent, kind=kind, links=links, about=about
+        )
+
+    def __enter__(self) -> Span:
+        made = self._made = self._manager.__enter__()
+        self._before = _SPAN.set(made)
+        self._known = _IDS.set((_IDS.get(), self._about or {}))
+        return made
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _SPAN.reset(self._before)
+        _IDS.reset(self._known)
+        if kind is not None:
+            self._made.fail(kind.__name__)
+        self._manager.__exit__(None, None, None)
 
 
 def parent_of(incoming: Iterable[Incoming]) -> str:

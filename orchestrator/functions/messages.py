@@ -28,7 +28,7 @@ def incoming(message: func.ServiceBusMessage) -> Incoming:
 def _epoch_ms(time: datetime | None) -> int:
     if time is None:
         return 0
-    if time.tzinfo is None:  # the worker library drops the zone of a time that is always UTC
+    if time.tzinfo is None:  # its text had no zone; the broker's times are UTC
         time = time.replace(tzinfo=UTC)
     return round(time.timestamp() * 1000)
 

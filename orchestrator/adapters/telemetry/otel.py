@@ -23,6 +23,8 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFl
 from orchestrator.ports_telemetry import Attributes, Kind, Passing, Span
 
 SCOPE: Final = "weft"
+PREFIX: Final = "weft."
+"""Before the names of our own attributes."""
 CLOSING_S: Final = 5.0
 """A process that stops must not wait longer for an exporter that does not answer."""
 
@@ -55,8 +57,7 @@ class OtelTracer:
         parent: str = "",
         kind: Kind = "internal",
         links: Sequence[str] = (),
-        attributes: Attributes | None = None,
-        begun_at: int | None = None,
+        about: Attributes | None = None,
     ) -> AbstractContextManager[Span]:
         """See `Tracer`. A parent that is not sampled answers for all that follows from it, so the
         SDK is not even asked."""
@@ -70,9 +71,8 @@ class OtelTracer:
             name,
             context=context,
             kind=_KINDS[kind],
-            attributes=dict(attributes or {}),
+            attributes={PREFIX + key: value for key, value in (about or {}).items()},
             links=[Link(link) for link in known if link is not None],
-            start_time=begun_at,
         )
         return _Recorded(span) if span.is_recording() else Passing(_text(span.get_span_context()))
 
