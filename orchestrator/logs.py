@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
         """The line."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
-            "time": f"{at}.{int(record.msecs):03}Z",
+            "time": f"{at}.{int(record.created * 1000) % 1000:03}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),

@@ -54,8 +54,10 @@ def heard(engine: Engine, queue: str, received: Sequence[Incoming]) -> None:
     """Messages of `queue` were received just now."""
     enqueued = min((one.enqueued_at for one in received if one.enqueued_at), default=0)
     if enqueued:
-        now = engine.clock.now()
-        engine.part(_Waited).add(queue, max(0, now - enqueued), now)
+        now, waited = engine.clock.now(), engine.part(_Waited)
+        waited.add(queue, max(0, now - enqueued), now)
+        if engine.backlog is None:  # the sweeper may be another process's: this one tells itself
+            engine.metrics.gauge("weft_queue_oldest_seconds", queue, waited.read(now)[queue] / 1000)
 
 
 async def refresh(engine: Engine) -> dict[str, int]:

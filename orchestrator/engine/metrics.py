@@ -6,6 +6,7 @@ claimed, so tests read these too.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from typing import Final
@@ -50,11 +51,12 @@ class Histogram:
 class Metrics:
     """Named counters, levels and histograms, labels folded into the name as `name{label}`."""
 
-    __slots__ = ("counters", "gauges", "heard", "histograms")
+    __slots__ = ("counters", "gauges", "heard", "histograms", "set_at")
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
         self.gauges: dict[str, float] = {}
+        self.set_at: dict[str, float] = {}  # monotonic seconds, of gauges
         self.histograms: dict[str, Histogram] = {}
         self.heard: Listener | None = None
 
@@ -64,7 +66,9 @@ class Metrics:
 
     def gauge(self, name: str, label: str, value: float) -> None:
         """Set what is a level and not a count, such as the state of a breaker."""
-        self.gauges[_key(name, label)] = value
+        key = _key(name, label)
+        self.gauges[key] = value
+        self.set_at[key] = time.monotonic()
 
     def observe(self, name: str, label: str, seconds: float) -> None:
         """Add a duration to a histogram."""

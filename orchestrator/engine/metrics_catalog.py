@@ -6,6 +6,7 @@ name that nobody can explain.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
@@ -17,6 +18,9 @@ T = TypeVar("T")
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 """Of the text exposition format."""
+FADES_S: Final = 90.0
+"""Longer than a minute, at which levels are exported. A process that was the sweeper's and is no more
+must not go on reporting what it saw then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Metric:
     label: str = ""
     gauge: bool = False
     histogram: bool = False
+    fades: bool = False
+    """A level that is unknown once nobody has measured it for `FADES_S`."""
 
     @property
     def kind(self) -> Literal["counter", "gauge", "histogram"]:
@@ -61,9 +67,15 @@ METRICS: Final[dict[str, Metric]] = {
         "Time to answer a request, by operation", "operation", histogram=True
     ),
     # What waits.
-    "weft_queue_oldest_seconds": Metric("Age of a queue's oldest message", "queue", gauge=True),
-    "weft_outbox_age_seconds": Metric("Age of the oldest unsent outbox document", gauge=True),
-    "weft_sweep_overdue_seconds": Metric("How long an execution is overdue, at most", gauge=True),
+    "weft_queue_oldest_seconds": Metric(
+        "Age of a queue's oldest message", "queue", gauge=True, fades=True
+    ),
+    "weft_outbox_age_seconds": Metric(
+        "Age of the oldest unsent outbox document", gauge=True, fades=True
+    ),
+    "weft_sweep_overdue_seconds": Metric(
+        "How long an execution is overdue, at most", gauge=True, fades=True
+    ),
     # What was mended, or prevented.
     "weft_repairs_total": Metric("What was overdue and set going again, by kind", "kind"),
     "weft_checks_total": Metric("Executions that the sweeper had looked after"),
@@ -121,9 +133,14 @@ class Catalog:
     def read(self, name: str) -> Mapping[str, float]:
         """See `MetricSource`. What has not counted yet is 0 unless it has a label, so that alerts
         on it are never without data."""
-        metric = METRICS[name]
-        values = self._metrics.gauges if metric.gauge else self._metrics.counters
-        return _of(name, values) or ({} if metric.label else {"": 0})
+        metric, metrics = METRICS[name], self._metrics
+        if not metric.gauge:
+            return _of(name, metrics.counters) or ({} if metric.label else {"": 0})
+        found = _of(name, metrics.gauges)
+        if not metric.fades:
+            return found
+        now, set_at = time.monotonic(), _of(name, metrics.set_at)
+        return {label: one for label, one in found.items() if now - set_at[label] <= FADES_S}
 
     def listen(self, heard: Listener) -> None:
         """See `MetricSource`."""

@@ -31,6 +31,7 @@ from orchestrator.functions.access import Caller
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param, Trace
 from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports_telemetry import NoTracer
 
 ItemT = TypeVar("ItemT")
 
@@ -123,6 +124,7 @@ class Open(Enum):
 
 
 OPEN: Final = Open.OPEN
+NO_TRACER: Final = NoTracer()
 _PAGING: Final = frozenset(param.name for param in http_params.PAGING)
 Handler = Callable[[Call], Awaitable[Answer]]
 
@@ -238,11 +240,10 @@ async def _serve(
         )
         if engine is not None and not route.checks:
             await guards.check(engine, call.principal, _needed(route), route.path, call.path)
-        if engine is None:
-            return _response(await route.handler(call), trace.id)
-        about = {"tenant": call.tenant, "operation": route.name}
+        tracer = NO_TRACER if engine is None else engine.tracer
+        about = {} if caller is None else {"tenant": caller.tenant, "operation": route.name}
         with telemetry.span(
-            engine.tracer,
+            tracer,
             f"{route.method} /{route.path}",
             parent=trace.parent,
             root=True,
@@ -250,14 +251,31 @@ async def _serve(
             about=about,
         ) as span:
             call.trace = trace = requests.under(trace, span.traceparent)
-            with of_request(requests.origin(req, trace.id)):
-                return _response(await route.handler(call), trace.id)
-    except WeftError as error:
-        return http_errors.respond(error, trace.id)
-    except (Throttled, Unavailable, TransportError) as error:
-        return http_errors.respond(http_errors.of_port(error), trace.id)
+            answer = await _answer(call)
+            span.note({"http.response.status_code": answer.status_code})
+            if answer.status_code >= 500:  # a refusal is an answer
+                span.fail(str(answer.status_code))
+            return answer
     except Exception as error:
-        return http_errors.respond_unexpected(error, trace.id, route.name)
+        return _refusal(error, trace.id, route)
+
+
+async def _answer(call: Call) -> func.HttpResponse:
+    trace_id = call.trace.id
+    try:
+        with of_request(requests.origin(call.req, trace_id)):
+            return _response(await call.route.handler(call), trace_id)
+    except Exception as error:
+        return _refusal(error, trace_id, call.route)
+
+
+def _refusal(error: Exception, trace_id: str, route: Route) -> func.HttpResponse:
+    """Of an error that is being handled."""
+    if isinstance(error, WeftError):
+        return http_errors.respond(error, trace_id)
+    if isinstance(error, (Throttled, Unavailable, TransportError)):
+        return http_errors.respond(http_errors.of_port(error), trace_id)
+    return http_errors.respond_unexpected(error, trace_id, route.name)
 
 
 async def _admit(

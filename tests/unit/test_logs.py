@@ -1,11 +1,21 @@
-"""The embedded mode's log on a terminal: what a line says, and that it cannot repaint anything."""
+"""What a log line says, of what it is about, and that nobody can write one who did not log it."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from typing import Any
 
-from orchestrator.logs import LineFormatter
+import pytest
+
+from orchestrator import logs
+from orchestrator.engine import telemetry
+from orchestrator.logs import JsonFormatter, LineFormatter
+from orchestrator.ports_telemetry import NoTracer
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+FORGED = "x\n2026-11-30 12:00:00 UTC ERROR forged\r\x1b[2J\u2028\x9b"
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -40,3 +50,70 @@ def test_a_traceback_follows_the_line() -> None:
     head, *rest = LineFormatter().format(one).splitlines()
     assert head.endswith("failed action=x")
     assert rest[-1] == "  ValueError: why"
+
+
+def test_a_message_cannot_forge_a_line_nor_repaint_the_terminal() -> None:
+    line = LineFormatter().format(record(FORGED))
+    assert len(line.splitlines()) == 1
+    assert r"x\n2026-11-30 12:00:00 UTC ERROR forged\r\u001b[2J\u2028\u009b" in line
+    one = record("failed")
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        one.exc_info = sys.exc_info()
+    _, *rest = LineFormatter().format(one).split("\n")
+    assert all(line.startswith("  ") and line.isprintable() for line in rest)
+
+
+def test_json_is_one_object_a_line_in_ascii() -> None:
+    one = record(FORGED, action="a", failure=FORGED, attempt=2, item=None, level="mine")
+    line = JsonFormatter("worker 3").format(one)
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line) == {
+        "time": "2026-11-30T12:00:00.250Z",
+        "level": "WARNING",
+        "logger": "weft.test",
+        "message": FORGED,
+        "process": "worker 3",
+        "action": "a",
+        "failure": FORGED,
+        "attempt": 2,
+    }
+
+
+def test_json_has_the_traceback_in_a_field() -> None:
+    one = record("failed")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        one.exc_info = sys.exc_info()
+    assert json.loads(JsonFormatter().format(one))["exception"].endswith("ValueError: why")
+
+
+def test_records_carry_the_ids_of_the_work_in_progress() -> None:
+    """The inner work's over the outer's, the record's own over both, and none afterwards."""
+
+    def said(**extra: Any) -> dict[str, Any]:
+        line = json.loads(JsonFormatter().format(record("x", **extra)))
+        return {key: line[key] for key in line.keys() - {"time", "level", "logger", "message"}}
+
+    tracer, trace = NoTracer(), f"00-{TRACE}-{SPAN}-01"
+    with (
+        telemetry.span(tracer, "a", parent=trace, about={"tenant": "acme", "attempt": 1}),
+        telemetry.span(tracer, "b", parent="", about={"task": "pay", "attempt": 2}),
+    ):
+        assert said() == {"tenant": "acme", "task": "pay", "attempt": 2}
+        assert said(task="own")["task"] == "own"
+    with telemetry.span(tracer, "a", parent=trace):
+        assert said() == {"trace_id": TRACE, "span_id": SPAN}
+    assert said() == {}
+
+
+def test_the_handlers_of_the_worker_take_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = logging.StreamHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    logs.shape("json")
+    assert json.loads(handler.format(record("x")))["message"] == "x"
+    logs.shape("text")
+    assert "WARNING x" in handler.format(record("x"))

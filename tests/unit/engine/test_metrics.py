@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.engine.metrics import Metrics
-from orchestrator.engine.metrics_catalog import METRICS, exposition
+from orchestrator.engine.metrics_catalog import METRICS, Catalog, exposition
 
 ROOT = Path(__file__).parents[3]
 
@@ -62,6 +63,21 @@ def test_a_histogram_is_cumulative_buckets_a_sum_and_a_count() -> None:
     assert (found["_bucket", "1800.0"], found["_bucket", "+Inf"]) == (3, 4)
     assert found["_sum", None] == pytest.approx(7200.209)
     assert found["_count", None] == metrics.value("weft_task_duration_seconds", "http") == 4
+
+
+def test_a_level_that_nobody_measures_any_more_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process sweeps now: the age that this one saw would keep an alert on for ever."""
+    metrics, now = Metrics(), [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    metrics.gauge("weft_outbox_age_seconds", "", 400)
+    metrics.gauge("weft_breaker_state", "pay", 2)
+    catalog = Catalog(metrics)
+    for passed, shown in ((90, {"": 400}), (1, {})):
+        now[0] += passed
+        assert catalog.read("weft_outbox_age_seconds") == shown
+        assert catalog.read("weft_breaker_state") == {"pay": 2}
 
 
 def test_the_text_is_what_prometheus_reads() -> None:
