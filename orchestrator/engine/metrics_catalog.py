@@ -19,8 +19,8 @@ T = TypeVar("T")
 MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 """Of the text exposition format."""
 FADES_S: Final = 90.0
-"""Longer than a minute, at which levels are exported. A process that was the sweeper's and is no more
-must not go on reporting what it saw then."""
+"""Longer than a minute, at which levels are exported. A process whose sweeper another one has taken
+over must not go on reporting what it saw last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from azure.core.exceptions import (
     ResourceExistsError,
     ResourceNotFoundError,
 )
-from azure.storage.blob import ContentSettings
+from azure.storage.blob import ContentSettings, StorageErrorCode
 from azure.storage.blob.aio import BlobServiceClient, ExponentialRetry
 
 from orchestrator.adapters.payload_names import DIGEST, ENCODED, encode_name
@@ -68,11 +68,14 @@ class BlobPayloads:
         self._container = self._service.get_container_client(container)
 
     async def ping(self) -> None:
-        """See `ports_telemetry.Pinging`. The answer that there is no such blob is an answer."""
+        """See `ports_telemetry.Pinging`. That there is no such blob is an answer; that there is no
+        container is a fault."""
         try:
-            await self._container.get_blob_client("weft-health").get_blob_properties()
-        except ResourceNotFoundError:
-            pass
+            await self._container.download_blob("weft-health")
+        except ResourceNotFoundError as error:
+            code: Any = getattr(error, "error_code", "")
+            if code != StorageErrorCode.BLOB_NOT_FOUND:
+                raise Unavailable("there is no container for payloads") from error
         except AzureError as error:
             raise _translated(error, "no answer") from error
 

@@ -7,7 +7,9 @@ own instrumentation. It finds our span as the current one, though, so its spans 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Token
@@ -79,12 +81,22 @@ class OtelTracer:
     async def close(self) -> None:
         """See `Tracer`."""
         closing, self._closing = self._closing, []
-        for close in closing:
-            try:
-                # Beside the event loop: an exporter blocks while it sends.
-                await asyncio.wait_for(asyncio.to_thread(close), CLOSING_S)
-            except TimeoutError:
-                return  # the others would take the same way
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def work() -> None:
+            for close in closing:
+                with contextlib.suppress(Exception):
+                    close()
+            with contextlib.suppress(RuntimeError):  # nobody waited for so long
+                loop.call_soon_threadsafe(done.set)
+
+        if closing:
+            # An exporter blocks while it sends. A thread of the loop's pool would hold up the end
+            # of the process for as long as that takes; this one is left behind.
+            threading.Thread(target=work, name="weft-telemetry-close", daemon=True).start()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING_S):
+                    await done.wait()
 
 
 class _Recorded:
