@@ -53,6 +53,7 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_events_published_total": Metric("Events handed to a target", "target"),
     "weft_notifications_total": Metric("Completion notifications, by outcome", "outcome"),
     "weft_schedule_ticks_total": Metric("Ticks of schedules, by outcome", "outcome"),
+    "weft_concurrency_total": Metric("Executions at their concurrency group", "outcome"),
     "weft_children_cancelled_total": Metric("Children cancelled because of their parent"),
     "weft_projected_total": Metric("Rows of the read model written"),
     "weft_relayed_total": Metric("Outbox documents sent by the change feed", "kind"),
@@ -147,6 +148,15 @@ class Catalog:
         self._metrics.heard = heard
 
 
+def table() -> str:
+    """All metrics as the table of docs/telemetry.md."""
+    rows = [
+        f"| `{name}` | {one.kind} | {f'`{one.label}`' if one.label else ''} | {one.help}. |"
+        for name, one in METRICS.items()
+    ]
+    return "\n".join(["| Metric | Kind | Label | Meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
 def exposition(metrics: Metrics) -> str:
     """All metrics of this process in Prometheus' text format."""
     catalog, lines = Catalog(metrics), list[str]()
@@ -198,3 +208,9 @@ def _number(value: float) -> str:
 def _pair(key: str, label: str) -> str:
     escaped = label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{key or "label"}="{escaped}"'
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(table())

@@ -26,8 +26,10 @@ from orchestrator.engine import (
     facts,
     handback,
     levels,
+    places,
     relay,
     repairs,
+    shapes,
     signal_docs,
     telemetry,
 )
@@ -102,13 +104,19 @@ async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
     with telemetry.span(
         engine.tracer,
         "orchestrate",
-        parent=telemetry.parent_of(group.incoming),
+        parent=telemetry.parent_of(group.incoming) or _remembered_trace(engine, partition),
         kind="consumer",
         links=telemetry.links_of(group.incoming),
         about={"tenant": partition[0], "execution": partition[1]},
     ) as span:
         span.note({"messaging.batch.message_count": len(group.messages)})
         await _advance_or_give_back(engine, partition, group, span)
+
+
+def _remembered_trace(engine: Engine, partition: _Partition) -> str:
+    """For messages that other executions sent, or the sweeper: they do not know this one's."""
+    known: Aggregate | None = engine.aggregates.get(partition)
+    return "" if known is None else known.traceparent
 
 
 async def _advance_or_give_back(
@@ -177,6 +185,7 @@ async def advance(
                 await once(True)  # an operator may have reopened it since
                 return
             await signal_docs.put_away(engine, partition, messages)
+            await places.left(engine, aggregate, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
@@ -261,7 +270,7 @@ async def _hand_back_unseen(
     incoming: Sequence[Incoming],
 ) -> None:
     unseen = signal_docs.unseen(aggregate.state, messages)
-    if unseen:
+    if unseen and not shapes.waiting_for(aggregate):
         await handback.send(
             engine,
             unseen,

@@ -28,7 +28,16 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, relay, telemetry
+from orchestrator.engine import (
+    catalog,
+    claimcheck,
+    documents,
+    outbox,
+    pins,
+    places,
+    relay,
+    telemetry,
+)
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
@@ -94,6 +103,7 @@ async def start(
         )
     runnable = await catalog.compiled(engine, tenant, workflow, number)
     check_input(runnable, input)
+    place = places.header(runnable, tenant, execution, input, labels)
     partition = (tenant, execution)
     try:
         payload = await claimcheck.store(engine, partition, "input", jsonvalues.dumps(input))
@@ -108,6 +118,7 @@ async def start(
         "requestHash": digest,
         **{documents.tag_field(name): value for name, value in labels.items()},
         **(more or {}),
+        **place,
     }
     if key is not None:
         header["key"] = key

@@ -8,17 +8,19 @@ from orchestrator.engine import (
     event_letters,
     events,
     leadership,
+    places,
     schedule_fire,
     waiting,
 )
 from tests.simulation.mutants import Mutant
 
-SCHEDULES, OUTAGE, EVENTS = "schedules", "outage", "events"
+SCHEDULES, OUTAGE, EVENTS, CROWDS = "schedules", "outage", "events", "crowds"
 
 MUTANTS = (
     Mutant(
         "two leaders with one token",
         leadership,
+        places,
         "Leadership._contend",
         'token = max(int(found.body["token"]), self._floor) + 1',
         'token = max(int(found.body["token"]), self._floor, 1)',
@@ -109,5 +111,21 @@ MUTANTS = (
         "_cancel",
         "    try:\n",
         "    return\n    try:\n",
+    ),
+    Mutant(
+        "concurrency group stored without if_match",
+        places,
+        "_change",
+        "if_match=found.etag",
+        "if_match=None",
+        feature=CROWDS,
+    ),
+    Mutant(
+        "signal that begins an execution without a place",
+        places,
+        "admitted",
+        "isinstance(given, Start | SignalArrived) for given in inputs",
+        "isinstance(given, Start) for given in inputs",
+        feature=CROWDS,
     ),
 )
