@@ -18,6 +18,7 @@ from orchestrator.engine import telemetry
 Form: TypeAlias = Literal["text", "json"]
 
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SDKS: Final = "azure.core.pipeline.policies.http_logging_policy"
 _PLAIN: Final = re.compile(r"[\w.:/~@+-]+", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_BUT_LINES: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -82,9 +83,10 @@ def formatter(form: Form, who: str = "") -> logging.Formatter:
 
 def shape(form: Form) -> None:
     """Give the handlers that the root logger has this form: those of the Functions worker, which
-    hand each line to the host."""
+    hand each line to the host. The SDKs' record of every request that they make stays out of it."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(formatter(form))
+    logging.getLogger(_SDKS).setLevel(logging.WARNING)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

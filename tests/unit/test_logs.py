@@ -112,8 +112,11 @@ def test_records_carry_the_ids_of_the_work_in_progress() -> None:
 
 def test_the_handlers_of_the_worker_take_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = logging.StreamHandler()
+    sdk = logging.getLogger("azure.core.pipeline.policies.http_logging_policy")
+    monkeypatch.setattr(sdk, "level", logging.NOTSET)
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     logs.shape("json")
     assert json.loads(handler.format(record("x")))["message"] == "x"
+    assert not sdk.isEnabledFor(logging.INFO)  # a line for each request, with its URL
     logs.shape("text")
     assert "WARNING x" in handler.format(record("x"))
