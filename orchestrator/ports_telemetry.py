@@ -10,11 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 Kind: TypeAlias = Literal["internal", "server", "client", "producer", "consumer"]
 Attributes: TypeAlias = Mapping[str, str | int | bool]
 """Names and ids only: what travels in payloads may be personal or secret."""
+
+
+TRACEPARENT_CHARS: Final = 55
+
+
+def is_sampled(traceparent: str) -> bool:
+    """Whether this trace is recorded, as its begin decided; never one that is not well-formed."""
+    return len(traceparent) == TRACEPARENT_CHARS and traceparent[-1] in "13579bdf"
 
 
 class Span(Protocol):

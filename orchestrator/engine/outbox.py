@@ -17,6 +17,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.engine import documents, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage
+from orchestrator.ports_telemetry import is_sampled
 
 MESSAGES_PER_DOCUMENT = 100
 MAX_DOCUMENTS = 30
@@ -33,7 +34,9 @@ def build(
     now: int,
     traceparent: str = "",
 ) -> list[dict[str, Any]]:
-    """Outbox documents for `outgoing`, to be created in the committing batch."""
+    """Outbox documents for `outgoing`, to be created in the committing batch. A trace that nobody
+    records is not sent along: whoever needs it finds it in the execution."""
+    traceparent = traceparent if is_sampled(traceparent) else ""
     per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // MAX_DOCUMENTS))
     result: list[dict[str, Any]] = []
     for start in range(0, len(outgoing), per_document):
@@ -43,7 +46,7 @@ def build(
             _entry(partition, entry) for entry in outgoing[start : start + per_document]
         ]
         if traceparent:
-            doc["traceparent"] = traceparent
+            doc[telemetry.TRACEPARENT] = traceparent
         result.append(doc)
     return result
 

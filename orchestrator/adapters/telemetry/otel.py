@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Token
+from functools import lru_cache
 from types import TracebackType
 from typing import Final
 
@@ -22,7 +23,14 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFlags
 
-from orchestrator.ports_telemetry import Attributes, Kind, Passing, Span
+from orchestrator.ports_telemetry import (
+    TRACEPARENT_CHARS,
+    Attributes,
+    Kind,
+    Passing,
+    Span,
+    is_sampled,
+)
 
 SCOPE: Final = "weft"
 PREFIX: Final = "weft."
@@ -64,10 +72,11 @@ class OtelTracer:
         """See `Tracer`. A parent that is not sampled answers for all that follows from it, so the
         SDK is not even asked."""
         context = Context()
-        if parent and (above := context_of(parent)) is not None:
-            if not above.trace_flags.sampled:
+        if len(parent) == TRACEPARENT_CHARS:
+            if not is_sampled(parent):
                 return Passing(parent)
-            context = trace.set_span_in_context(trace.NonRecordingSpan(above), context)
+            if (above := context_of(parent)) is not None:
+                context = trace.set_span_in_context(trace.NonRecordingSpan(above), context)
         known = (context_of(link) for link in links)
         span = self._tracer.start_span(
             name,
@@ -134,6 +143,7 @@ class _Recorded:
         self._span.end()
 
 
+@lru_cache(4_096)
 def context_of(traceparent: str) -> SpanContext | None:
     """A W3C traceparent as the SDK's own value; None if it is not well-formed."""
     found = _FORM.fullmatch(traceparent)

@@ -170,7 +170,8 @@ async def test_a_trace_that_is_not_sampled_costs_nothing_and_goes_on(make: MakeW
     view = await world.view(started.id)
     assert (view.output, view.traceparent) == (UNSAMPLED, UNSAMPLED)
     assert not seen(exporter).spans
-    assert all(telemetry.TRACELINK not in one.properties for one in world.transport.sent)
+    sent = {name for one in world.transport.sent for name in one.properties}
+    assert not sent & {telemetry.TRACEPARENT, telemetry.TRACELINK}
 
 
 async def test_a_start_without_a_trace_begins_one_and_decides_for_all_of_it(
@@ -203,6 +204,29 @@ async def test_what_a_crash_or_a_lost_message_costs_is_no_second_trace(make: Mak
     found = seen(exporter)
     assert found.traces() == {TRACE}
     assert parent_id(found.one("execute", task="w")) == id_of(found.one("start"))
+
+
+async def test_a_retry_that_the_sweeper_sends_is_under_the_execution(make: MakeWorld) -> None:
+    """Its message was made from the task's document, which does not know the trace."""
+    left = [1]
+
+    def flaky(call: Any) -> Any:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError
+
+    world = await make(work=flaky)
+    exporter = traced(world)
+    await world.publish(flow("f", w={"type": "activity", "activity": "work", "retry": retry(2)}))
+    await world.start("f", traceparent=CALLER)
+    await world.settle()
+    world.transport.messages.clear()
+    await world.clock.advance(60_000)
+    await world.sweep()
+    found = seen(exporter)
+    again = found.one("execute", attempt=2)
+    assert parent_id(again) == id_of(found.one("start"))
+    assert not again.links
 
 
 async def test_a_message_that_is_handed_back_keeps_its_trace(make: MakeWorld) -> None:
