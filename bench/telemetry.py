@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from bench import harness
 from bench.cases import CHAIN_TASKS
-from orchestrator.adapters.telemetry.exporters import tracing
+from orchestrator.adapters.telemetry.exporters import batches
 from orchestrator.adapters.telemetry.otel import OtelTracer
 from orchestrator.ports_telemetry import NoTracer, Tracer
 
@@ -51,9 +50,7 @@ async def measure(folder: Path, repeat: int) -> dict[str, dict[str, float]]:
     """By mode: `best_per_s`, `cpu_ms` (medians and least per task), spans per task."""
     exporters = {mode: Discarding() for mode in RATIOS}
     tracers: dict[str, Tracer] = {
-        mode: NoTracer()
-        if ratio is None
-        else OtelTracer(tracing(exporters[mode], ratio, Resource.get_empty()))
+        mode: NoTracer() if ratio is None else OtelTracer(batches(exporters[mode]), ratio=ratio)
         for mode, ratio in RATIOS.items()
     }
     runs: dict[str, list[harness.Run]] = {mode: [] for mode in RATIOS}

@@ -15,9 +15,7 @@ from typing import Final
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from orchestrator.adapters.telemetry import otel_metrics
 from orchestrator.adapters.telemetry.otel import OtelTracer
@@ -60,24 +58,17 @@ def open_tracer(target: Target, source: MetricSource) -> OtelTracer:
     reader = PeriodicExportingMetricReader(metrics, export_interval_millis=METRICS_EVERY_MS)
     meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     otel_metrics.bind(meters, source)
-    return OtelTracer(tracing(spans, target.ratio, resource), also=[meters.shutdown])
+    return OtelTracer(batches(spans), ratio=target.ratio, resource=resource, also=[meters.shutdown])
 
 
-def tracing(exporter: SpanExporter, ratio: float, resource: Resource) -> TracerProvider:
-    """Spans to `exporter`, in batches from a thread. The begin of a trace decides, by its id;
-    whoever continues one does as its parent did."""
-    provider = TracerProvider(
-        sampler=ParentBased(TraceIdRatioBased(ratio)), resource=resource, shutdown_on_exit=False
+def batches(exporter: SpanExporter) -> BatchSpanProcessor:
+    """Spans to `exporter`, in batches from a thread."""
+    return BatchSpanProcessor(
+        exporter,
+        max_queue_size=MAX_SPANS_WAITING,
+        schedule_delay_millis=SPANS_EVERY_MS,
+        export_timeout_millis=SENDING_S * 1000,
     )
-    provider.add_span_processor(
-        BatchSpanProcessor(
-            exporter,
-            max_queue_size=MAX_SPANS_WAITING,
-            schedule_delay_millis=SPANS_EVERY_MS,
-            export_timeout_millis=SENDING_S * 1000,
-        )
-    )
-    return provider
 
 
 def _azure(connection: str) -> tuple[SpanExporter, MetricExporter]:

@@ -1,4 +1,4 @@
-"""`Tracer` over the OpenTelemetry SDK, with a provider of its own.
+"""`Tracer` over the OpenTelemetry SDK: its exporters, processors, sampler and ids.
 
 Nothing global is set: several engines live in one process, and a user's activities may bring their
 own instrumentation. It finds our span as the current one, though, so its spans join the trace.
@@ -10,18 +10,21 @@ import asyncio
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from contextvars import Token
 from functools import lru_cache
 from types import TracebackType
 from typing import Final
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFlags
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from orchestrator.ports_telemetry import (
     TRACEPARENT_CHARS,
@@ -32,7 +35,11 @@ from orchestrator.ports_telemetry import (
     is_sampled,
 )
 
-SCOPE: Final = "weft"
+SCOPE: Final = InstrumentationScope("weft")
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_UNSAMPLED: Final = TraceFlags(TraceFlags.DEFAULT)
+_ERROR: Final = Status(StatusCode.ERROR)
+_UNSET: Final = Status(StatusCode.UNSET)
 PREFIX: Final = "weft."
 """Before the names of our own attributes."""
 CLOSING_S: Final = 5.0
@@ -51,14 +58,23 @@ _FORM: Final = re.compile(
 
 
 class OtelTracer:
-    """Spans of `provider`, which is shut down with it."""
+    """Spans to `processor`, which is shut down with it."""
 
     def __init__(
-        self, provider: TracerProvider, *, also: Sequence[Callable[[], object]] = ()
+        self,
+        processor: SpanProcessor,
+        *,
+        ratio: float = 1.0,
+        resource: Resource | None = None,
+        also: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """`also`: what else is to be shut down at the end; called in a thread."""
-        self._tracer = provider.get_tracer(SCOPE)
-        self._closing: list[Callable[[], object]] = [provider.shutdown, *also]
+        """`ratio`: share of new traces that is recorded. `resource`: who we are. `also`: what else
+        is to be shut down at the end; called in a thread."""
+        self.processor = processor
+        self.resource = resource or Resource.get_empty()
+        self._sampler = TraceIdRatioBased(ratio)
+        self._ids = RandomIdGenerator()
+        self._closing: list[Callable[[], object]] = [processor.shutdown, *also]
 
     def span(
         self,
@@ -69,23 +85,26 @@ class OtelTracer:
         links: Sequence[str] = (),
         about: Attributes | None = None,
     ) -> AbstractContextManager[Span]:
-        """See `Tracer`. A parent that is not sampled answers for all that follows from it, so the
-        SDK is not even asked."""
-        context = Context()
+        """See `Tracer`. A parent that is not sampled answers for all that follows from it."""
+        above = None
         if len(parent) == TRACEPARENT_CHARS:
             if not is_sampled(parent):
                 return Passing(parent)
-            if (above := context_of(parent)) is not None:
-                context = trace.set_span_in_context(trace.NonRecordingSpan(above), context)
+            above = context_of(parent)
+        trace_id = self._ids.generate_trace_id() if above is None else above.trace_id
+        flags = _SAMPLED
+        if above is None and not self._begins(trace_id, name):
+            flags = _UNSAMPLED
+        own = SpanContext(trace_id, self._ids.generate_span_id(), False, flags)
+        if not flags.sampled:
+            return Passing(_text(own))
         known = (context_of(link) for link in links)
-        span = self._tracer.start_span(
-            name,
-            context=context,
-            kind=_KINDS[kind],
-            attributes={PREFIX + key: value for key, value in (about or {}).items()},
-            links=[Link(link) for link in known if link is not None],
-        )
-        return _Recorded(span) if span.is_recording() else Passing(_text(span.get_span_context()))
+        attributes = {PREFIX + key: value for key, value in (about or {}).items()}
+        found = [Link(link) for link in known if link is not None]
+        return _Recorded(self, name, own, above, _KINDS[kind], found, attributes)
+
+    def _begins(self, trace_id: int, name: str) -> bool:
+        return self._sampler.should_sample(None, trace_id, name).decision.is_sampled()
 
     async def close(self) -> None:
         """See `Tracer`."""
@@ -109,27 +128,51 @@ class OtelTracer:
 
 
 class _Recorded:
-    """A span that is exported when it ends."""
+    """A span that is exported when it ends. Made by hand: the SDK's own guards each attribute by a
+    lock and a check of its type, for three times the cost, and nobody but us touches this one."""
 
-    __slots__ = ("_span", "_token", "traceparent")
+    __slots__ = (
+        "_above",
+        "_attributes",
+        "_begun",
+        "_failed",
+        "_kind",
+        "_links",
+        "_name",
+        "_own",
+        "_token",
+        "_tracer",
+        "traceparent",
+    )
     recorded = True
 
-    def __init__(self, span: trace.Span) -> None:
-        self._span = span
-        self._token: Token[Context] | None = None
-        self.traceparent = _text(span.get_span_context())
+    def __init__(
+        self,
+        tracer: OtelTracer,
+        name: str,
+        own: SpanContext,
+        above: SpanContext | None,
+        kind: SpanKind,
+        links: Sequence[Link],
+        attributes: dict[str, str | int | bool],
+    ) -> None:
+        self._tracer, self._name, self._own, self._above = tracer, name, own, above
+        self._kind, self._links, self._attributes = kind, links, attributes
+        self._failed = False
+        self.traceparent = _text(own)
 
     def note(self, attributes: Attributes) -> None:
         """See `Span`."""
-        self._span.set_attributes(dict(attributes))
+        self._attributes.update(attributes)
 
     def fail(self, kind: str) -> None:
         """See `Span`."""
-        self._span.set_attribute("error.type", kind)
-        self._span.set_status(StatusCode.ERROR)
+        self._attributes["error.type"] = kind
+        self._failed = True
 
     def __enter__(self) -> _Recorded:
-        self._token = contexts.attach(trace.set_span_in_context(self._span))
+        self._begun = time.time_ns()
+        self._token = contexts.attach(trace.set_span_in_context(trace.NonRecordingSpan(self._own)))
         return self
 
     def __exit__(
@@ -138,9 +181,21 @@ class _Recorded:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._token is not None:
-            contexts.detach(self._token)
-        self._span.end()
+        contexts.detach(self._token)
+        ended = ReadableSpan(
+            self._name,
+            self._own,
+            self._above,
+            self._tracer.resource,
+            self._attributes,
+            links=self._links,
+            kind=self._kind,
+            status=_ERROR if self._failed else _UNSET,
+            start_time=self._begun,
+            end_time=max(self._begun, time.time_ns()),
+            instrumentation_scope=SCOPE,
+        )
+        self._tracer.processor.on_end(ended)
 
 
 @lru_cache(4_096)

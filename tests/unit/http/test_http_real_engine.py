@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 from http_client import Client
 from http_support import make_client
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -314,9 +313,7 @@ async def test_a_request_is_a_span_under_its_callers_trace_and_over_what_it_star
 ) -> None:
     """Answers name the trace that was recorded; open routes make no spans."""
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    engine.tracer = OtelTracer(provider)
+    engine.tracer = OtelTracer(SimpleSpanProcessor(exporter))
     caller = f"00-{'a' * 32}-{'b' * 16}-01"
     got = await real(
         "POST",
