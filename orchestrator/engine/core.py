@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.domain.breakers import BreakerRules
+from orchestrator.domain.retention import Retention
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -63,6 +64,7 @@ class Tunables:
     scheduler_lease_ms: int = 30_000
     """A scheduler that does not renew its leadership for this long may be replaced."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
+    retention: Retention = field(default_factory=Retention)
     audit_days: int = 0
     """How long audit records are kept; 0: for ever."""
     sweep_page: int = 200

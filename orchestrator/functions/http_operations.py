@@ -16,6 +16,7 @@ from orchestrator.engine import health, levels, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
+    http_archive,
     http_audit,
     http_breakers,
     http_control,
@@ -196,6 +197,7 @@ def operations() -> list[Route]:
         http_triggers.ROUTES,
         http_events.ROUTES,
         http_audit.ROUTES,
+        http_archive.ROUTES,
         http_grants.ROUTES,
         ROUTES,
     )
