@@ -100,6 +100,8 @@ class span:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is GeneratorExit:
+            return  # thrown away at a loop's end, from another context: this one is gone
         _SPAN.reset(self._before)
         _IDS.reset(self._known)
         if kind is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -303,6 +304,21 @@ async def test_spans_hold_ids_and_no_data(make: MakeWorld) -> None:
     assert dict(found.one("http").attributes or {})["weft.host"] == "pay.example"
     assert found.one("execute").status.description is None
     assert not [event for one in found.spans for event in one.events]
+
+
+async def test_work_that_is_thrown_away_from_elsewhere_does_not_complain(make: MakeWorld) -> None:
+    """As at the end of a loop, or of a simulated process: it is closed in another context."""
+    world = await make()
+    exporter = traced(world)
+
+    async def work() -> None:
+        with telemetry.span(world.engine.tracer, "x", parent=CALLER):
+            await asyncio.Event().wait()
+
+    coroutine = work()
+    contextvars.copy_context().run(coroutine.send, None)
+    coroutine.close()
+    assert not seen(exporter).spans
 
 
 async def test_without_a_tracer_the_callers_trace_goes_on_as_it_is(make: MakeWorld) -> None:
