@@ -40,7 +40,8 @@ class Span(Protocol):
         ...
 
     def fail(self, kind: str) -> None:
-        """It failed, with an error of this type. Never its text, which may hold anything."""
+        """It failed, with an error of this type; the first one counts. Never its text, which may
+        hold anything."""
         ...
 
 

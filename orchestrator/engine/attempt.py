@@ -183,7 +183,13 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
     if spec.type is TaskType.HTTP:
         with _client_span(engine, call) as span:
             call.traceparent = span.traceparent
-            return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
+            try:
+                return jsonvalues.dumps(
+                    await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
+                )
+            except ActivityFailed as error:
+                span.fail(error.failure.type)
+                raise
     return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
 
 

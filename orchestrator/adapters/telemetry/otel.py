@@ -167,7 +167,7 @@ class _Recorded:
 
     def fail(self, kind: str) -> None:
         """See `Span`."""
-        self._attributes["error.type"] = kind
+        self._attributes.setdefault("error.type", kind)  # what wraps it says less
         self._failed = True
 
     def __enter__(self) -> _Recorded:
