@@ -13,8 +13,6 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
-from functools import partial
 from typing import Final, Generic, TypeVar
 
 MAX_ABANDONED: Final = 64  # each holds its stack and whatever its call holds
@@ -85,8 +83,6 @@ class ThreadHost:
             if self._abandoned >= self._max_abandoned:
                 raise Saturated(f"{self._abandoned} hung calls occupy this worker")
             inbox = self._idle.pop() if self._idle else None
-        # In the context of the attempt, so that what it logs names the attempt.
-        work = partial(copy_context().run, work)
         job: Job[T] = Job(self, work, asyncio.get_running_loop())
         if inbox is None:
             inbox = queue.SimpleQueue()

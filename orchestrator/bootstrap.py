@@ -16,6 +16,7 @@ from orchestrator.adapters.local.sqlite_store import SqliteStore
 from orchestrator.adapters.local.system import SystemClock, SystemIds
 from orchestrator.bootstrap_auth import open_front
 from orchestrator.domain.breakers import BreakerRules
+from orchestrator.engine import log_redaction
 from orchestrator.engine.core import Closing, Engine, Tunables
 from orchestrator.engine.metrics import Metrics
 from orchestrator.engine.metrics_catalog import Catalog
@@ -93,6 +94,7 @@ async def build(
     payloads = payloads or FilePayloads(settings.data_dir / PAYLOADS_FOLDER)
     secrets = secrets or EnvSecrets(file=settings.secrets_file)
     asked = {"broker": transport, "payloads": payloads, "secrets": secrets}
+    log_redaction.install()
     front = open_front(settings, clock=clock)
     engine = Engine(
         store=store,
@@ -110,6 +112,7 @@ async def build(
         others=(*others, front),
         authenticator=front,
         events_tenant=settings.events_tenant,
+        platform_tenant=settings.platform,
         sink=sink,
         event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(
@@ -117,8 +120,10 @@ async def build(
             silence_ms=settings.silence_ms,
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
+            secrets_ttl_ms=settings.secrets_ttl_ms,
             retention=settings.kept,
             audit_days=settings.audit_days,
+            limits=settings.tenant_limits,
             breaker=BreakerRules(
                 failures=settings.breaker_failures,
                 percent=settings.breaker_percent,

@@ -34,21 +34,15 @@ class LineFormatter(logging.Formatter):
         super().__init__(datefmt="%Y-%m-%d %H:%M:%S UTC")
         self._who = f"{who} " if who else ""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line; a traceback, if there is one, follows it."""
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; a traceback, if there is one, follows it, indented: its text may have lines
+        that look like records."""
         extras = [f"{key}={_shown(value)}" for key, value in _fields(record).items()]
         at = self.formatTime(record, self.datefmt)
         said = _escaped(_CONTROL, record.getMessage())
-        return " ".join((f"{at} {self._who}{record.levelname} {said}", *extras))
-
-    def formatException(self, ei: Any) -> str:
-        """Indented: its text may have lines that look like records."""
-        text = _escaped(_CONTROL_BUT_LINES, super().formatException(ei))
-        return "\n".join(f"  {line}" for line in text.split("\n"))
-
-    def usesTime(self) -> bool:
-        """The line writes its own time."""
-        return False
+        line = " ".join((f"{at} {self._who}{record.levelname} {said}", *extras))
+        trace = _escaped(_CONTROL_BUT_LINES, _traceback(self, record))
+        return "\n  ".join((line, *trace.splitlines()))
 
 
 class JsonFormatter(logging.Formatter):
@@ -71,8 +65,8 @@ class JsonFormatter(logging.Formatter):
             **self._who,
         }
         line |= {key: value for key, value in _fields(record).items() if key not in line}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if trace := _traceback(self, record):
+            line["exception"] = trace
         return json.dumps(line, default=str)
 
 
@@ -87,6 +81,13 @@ def shape(form: Form) -> None:
     for handler in logging.getLogger().handlers:
         handler.setFormatter(formatter(form))
     logging.getLogger(_SDKS).setLevel(logging.WARNING)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """As text; one that was made free of secrets (`engine/log_redaction`) is text already."""
+    if record.exc_info:
+        return formatter.formatException(record.exc_info)
+    return record.exc_text or ""
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

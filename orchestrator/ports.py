@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.redaction import NOTHING, Redactor
+from orchestrator.ports_secrets import SecretNotFound as SecretNotFound
+from orchestrator.ports_secrets import Secrets as Secrets
 
 # --- documents ------------------------------------------------------------------------------------
 
@@ -79,8 +83,7 @@ class Query:
 
     `partition`: full key, a prefix of it, or None for all. `after`: the (order value, id) of the
     last document seen: keyset paging, because Cosmos continuation tokens lose rows across
-    partitions and because a keyset stays right while data changes. Documents without `order_by`
-    are left out.
+    partitions, and it stays right while data changes. Documents without `order_by` are left out.
     """
 
     where: tuple[Where, ...] = ()
@@ -93,8 +96,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Latest versions of changed documents, deletes not shown; oldest change first within each
-    logical partition, and nothing is said across partitions."""
+    """Latest versions of changed documents, no deletes; ordered within a logical partition only."""
 
     documents: list[Document]
     cursor: str  # never ahead of a document that was not returned
@@ -154,6 +156,10 @@ class DocumentStore(Protocol):
 
     async def query(self, container: str, query: Query) -> list[Document]:
         """Documents that match; see `Query`. Rows of other partitions are never returned."""
+        ...
+
+    async def count(self, container: str, query: Query) -> int:
+        """How many `query` would give, `limit` included. Its partition is whole."""
         ...
 
     async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:
@@ -355,18 +361,6 @@ class PayloadNotFound(Exception):
     """No such payload."""
 
 
-class Secrets(Protocol):
-    """Named secrets of a tenant. Values never leave the worker."""
-
-    async def get(self, tenant: str, name: str) -> str:
-        """Raises `SecretNotFound`."""
-        ...
-
-
-class SecretNotFound(Exception):
-    """No such secret for this tenant."""
-
-
 class Clock(Protocol):
     """Time. The simulation has its own."""
 
@@ -395,7 +389,7 @@ class ActivityCall:
     """One attempt to run an activity, as the engine hands it to the runner.
 
     The engine sets `cancelled` when the lease is lost, the attempt timed out or the execution is
-    being stopped; the runner calls `heartbeat` whenever the activity reports progress.
+    being stopped; the runner calls `beat` whenever the activity reports progress.
     """
 
     activity: str  # registered name
@@ -411,12 +405,14 @@ class ActivityCall:
     cancelled: bool = False
     last_heartbeat_at: int = 0  # epoch ms, written by the runner through `beat`
     heartbeat_details: Json = None  # how far it got, in the activity's own words; small
+    egress: Egress = ANYWHERE  # where its tenant's requests may go
+    redactor: Redactor = NOTHING  # takes the secrets that it was given out of what it leaves
 
     def beat(self, now: int, details: Json = None) -> None:
         """Note progress. Without `details` the last ones stay."""
         self.last_heartbeat_at = now
         if details is not None:
-            self.heartbeat_details = details
+            self.heartbeat_details = self.redactor.value(details)
 
 
 class ActivityFailed(Exception):

@@ -22,10 +22,13 @@ from orchestrator.settings_auth import EasyClaims, Issuers, Tenant, auth_faults
 from orchestrator.settings_azure import AzureSettings
 from orchestrator.settings_egress import LOOPBACK, Networks
 from orchestrator.settings_events import PublishTargets
+from orchestrator.settings_limits import LimitSettings
 from orchestrator.settings_telemetry import TelemetrySettings, telemetry_values
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
+DEFAULT_TENANT = "default"
+"""Of the development identity and of tokens of `weft token`."""
 LogFormat: TypeAlias = Literal["text", "json"]
 
 
@@ -39,7 +42,7 @@ def _age(text: str) -> str:
     return text
 
 
-class Settings(BaseSettings):
+class Settings(LimitSettings, BaseSettings):
     """What can be set from outside, as `WEFT_<NAME>`. Times in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
@@ -60,6 +63,13 @@ class Settings(BaseSettings):
     secrets_file: Path | None = Field(
         default=None,
         description='Private file (mode 600) with secrets, `{"tenant": {"name": "value"}}`',
+    )
+    secrets_ttl_ms: int = Field(
+        default=300_000,
+        ge=0,
+        le=86_400_000,
+        description="How long a process uses a secret without reading it again: a rotated one is "
+        "taken up within this",
     )
     lease_ms: int = Field(
         default=30_000,
@@ -158,8 +168,13 @@ class Settings(BaseSettings):
         "nobody is let in without a token. Refused in Azure",
     )
     events_tenant: Tenant = Field(
-        default="default",
+        default=DEFAULT_TENANT,
         description="Whose events those are that come by the queue `events` or by Event Grid",
+    )
+    platform_tenant: Tenant | None = Field(
+        default=None,
+        description="Administrators of this tenant are the platform's: they set limits of tenants. "
+        "Left out: `default` with the local backend, else nobody can",
     )
     trace_ratio: float | None = Field(
         default=None,
@@ -196,6 +211,11 @@ class Settings(BaseSettings):
         if self.egress_allow is not None:
             return self.egress_allow
         return LOOPBACK if self.backend == "local" else ()
+
+    @property
+    def platform(self) -> str:
+        """The tenant whose administrators are the platform's; empty: none."""
+        return self.platform_tenant or (DEFAULT_TENANT if self.backend == "local" else "")
 
     @property
     def auth_development(self) -> bool:

@@ -30,7 +30,8 @@ from orchestrator.domain.topology import CATALOG, EXECUTIONS, SCHEMA_VERSION
 from orchestrator.engine import audit, inspect
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.engine.views import ExecutionView, Instant, View
+from orchestrator.engine.views import ExecutionView
+from orchestrator.engine.views_archive import ArchiveView
 from orchestrator.ports import Conflict, Document, NotFound, PayloadNotFound, Query, Where
 
 TYPE: Final = "archived"
@@ -41,26 +42,6 @@ WRITES_AT_ONCE: Final = 20
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024  # twice a stored document
 
 After = tuple[str | int, str] | None
-
-
-class ArchiveView(View):
-    """An archived execution."""
-
-    id: str
-    execution: str
-    workflow: str
-    version: int
-    status: ExecutionStatus
-    created_at: Instant
-    ended_at: Instant
-    archived_at: Instant
-    expires_at: Instant | None = None
-    """When the archive is removed, too, by the settings as they are now."""
-    tags: dict[str, str]
-    started_by: str
-    documents: int
-    bytes: int
-    """Of the compressed text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

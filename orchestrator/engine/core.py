@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from orchestrator.domain.breakers import BreakerRules
 from orchestrator.domain.retention import Retention
+from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -65,6 +66,10 @@ class Tunables:
     """A scheduler that does not renew its leadership for this long may be replaced."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
     retention: Retention = field(default_factory=Retention)
+    secrets_ttl_ms: int = 5 * 60_000
+    """How long a secret is used without reading it again."""
+    limits: TenantLimits = field(default_factory=TenantLimits)
+    """Of every tenant, where nothing else was written for it."""
     audit_days: int = 0
     """How long audit records are kept; 0: for ever."""
     sweep_page: int = 200
@@ -90,6 +95,8 @@ class Engine:
     authenticator: Authenticator = field(default_factory=Closed)
     events_tenant: str = "default"
     """Whose events those are that no caller brings: of the events queue, of Event Grid."""
+    platform_tenant: str = ""
+    """Whose administrators are the platform's: they set the limits of tenants. Empty: nobody."""
     sink: EventSink | None = None
     """Where events for targets outside of the platform go. None: to its own queue of events."""
     event_targets: frozenset[str] = frozenset()

@@ -113,7 +113,7 @@ class Passage:
             return  # its input could not be made: nothing was asked
         dependency = self._dependency
         if claim.spec.type is TaskType.HTTP and isinstance(call.input, dict):
-            dependency = dependencies.host_of(call.input.get("url"))
+            dependency = dependencies.host_of(call.redactor.value(call.input.get("url")))
         failure = outcome.failure
         verdict = dependencies.verdict(failure)
         if not dependency:
@@ -190,6 +190,7 @@ async def _dependency(
         return ""
     try:
         if edited is None:
+            # A host that is made of a secret has a breaker under the masked name.
             request = await attempt.resolve(engine, aggregate, spec, item)
         else:
             request = await claimcheck.load(engine, Payload.from_doc(edited))

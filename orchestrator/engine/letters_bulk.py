@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from orchestrator.domain.errors import ConflictError, NotFoundError, WeftError
+from orchestrator.domain.errors import ConflictError, LimitError, NotFoundError, WeftError
 from orchestrator.domain.inputs import Retry
 from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import ExecutionStatus
@@ -31,6 +31,7 @@ from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import After, LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView
 from orchestrator.engine.views_letters import BulkRefusal, BulkResult
 from orchestrator.ports import Document
@@ -115,7 +116,7 @@ async def _some(
         await competing.compete(engine, (tenant, letters[0].body["executionId"]), once)
     except Outdated:
         refused += [_refusal(one, competing.too_fast()) for one in left]
-    except (ConflictError, NotFoundError) as error:
+    except (ConflictError, NotFoundError, LimitError) as error:
         if len(left) == 1:
             return done, [_refusal(left[0], error)]
         # One of them may be to blame for all: each by itself.
@@ -174,7 +175,7 @@ async def retry_execution(
     result = await bulk(engine, tenant, mine, wish, limit=100_000, but=letters_notify.KIND)
     if not result.done and status is ExecutionStatus.FAILED:
         await _reopen(engine, tenant, execution, by, reason)
-    return await inspect.execution(engine, tenant, execution)
+    return await inspect.execution(engine, tenant, execution, reveal=revealed)
 
 
 async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: str) -> None:

@@ -98,6 +98,8 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "weft_breaker_transitions_total": Metric("Changes of circuit breakers", "change"),
     "weft_breaker_trouble_total": Metric("Breakers that could not be read or written"),
+    "weft_limited_total": Metric("Refused or put off because of a tenant's limit", "limit"),
+    "weft_limits_trouble_total": Metric("Limits that could not be looked up; nobody was refused"),
     "weft_store_throttled_total": Metric("Answers of the store: too many requests"),
     "weft_store_unavailable_total": Metric("Answers of the store: none, or unclear"),
     "weft_cosmos_requests_total": Metric("Requests to Cosmos DB", "operation"),

@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.engine import archive
-from orchestrator.engine.archive import ArchiveFilter, ArchiveView
+from orchestrator.engine.archive import ArchiveFilter
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.views import ExecutionView, Page
+from orchestrator.engine.views_archive import ArchiveView
 from orchestrator.functions import http_params, requests
 from orchestrator.functions.http_executions import LOCATION
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes

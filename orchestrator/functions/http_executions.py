@@ -22,7 +22,7 @@ from orchestrator.engine.views import (
     TaskView,
     VerifyReport,
 )
-from orchestrator.functions import http_params, listing, requests
+from orchestrator.functions import guards, http_params, listing, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
@@ -231,7 +231,11 @@ async def list_executions(call: Call) -> Answer:
 async def get_execution(call: Call) -> Answer:
     """With input, output and error. `wait` makes it a long poll."""
     view = await inspect.execution(
-        await call.engine(), call.tenant, call.path["id"], wait_ms=call.query["wait"]
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        wait_ms=call.query["wait"],
+        reveal=guards.reveals(call.principal),
     )
     return Answer(body=view)
 
@@ -281,6 +285,7 @@ async def get_task(call: Call) -> Answer:
         call.path["id"],
         call.path["taskId"],
         item=call.query["item"],
+        reveal=guards.reveals(call.principal),
     )
     return Answer(body=view)
 
@@ -302,6 +307,7 @@ async def list_history(call: Call) -> Answer:
         call.path["id"],
         limit=call.query["limit"],
         after=call.after(),
+        reveal=guards.reveals(call.principal),
     )
     return call.page(items, after, Page[HistoryEvent])
 

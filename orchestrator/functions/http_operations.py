@@ -21,9 +21,11 @@ from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
+    http_egress,
     http_events,
     http_executions,
     http_grants,
+    http_limits,
     http_schedules,
     http_signals,
     http_triggers,
@@ -199,6 +201,8 @@ def operations() -> list[Route]:
         http_audit.ROUTES,
         http_archive.ROUTES,
         http_grants.ROUTES,
+        http_egress.ROUTES,
+        http_limits.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

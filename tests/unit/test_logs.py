@@ -82,6 +82,15 @@ def test_json_is_one_object_a_line_in_ascii() -> None:
     }
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_that_was_made_free_of_secrets_is_shown_as_it_is(form: logs.Form) -> None:
+    one = record("failed")
+    one.exc_text = f"ValueError: ***{FORGED}"
+    line = logs.formatter(form).format(one)
+    assert "ValueError: ***" in line
+    assert all(part.startswith("  ") for part in line.split("\n")[1:])
+
+
 def test_json_has_the_traceback_in_a_field() -> None:
     one = record("failed")
     try:

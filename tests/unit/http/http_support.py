@@ -17,9 +17,11 @@ from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
+    http_egress,
     http_events,
     http_executions,
     http_grants,
+    http_limits,
     http_operations,
     http_schedules,
     http_signals,
@@ -36,6 +38,7 @@ ENGINE: Any = SimpleNamespace(
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
     tracer=NoTracer(),
+    platform_tenant="",
 )
 PROGRESS = views.Progress(total=1)
 EXECUTION = {
@@ -85,6 +88,8 @@ def make_client(provider: EngineProvider) -> Client:
         http_audit.blueprint(provider),
         http_archive.blueprint(provider),
         http_grants.blueprint(provider),
+        http_egress.blueprint(provider),
+        http_limits.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),
         http_operations.blueprint(provider),

@@ -12,8 +12,10 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.settings_azure import IDENTITY_SETTINGS, AzureSettings
+from orchestrator.settings_limits import LimitSettings
 from orchestrator.settings_telemetry import TelemetrySettings
 
+LIMITS = LimitSettings.model_fields
 PAGE = Path(__file__).parents[3] / "docs" / "azure.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
 
@@ -29,7 +31,8 @@ def shown(field: FieldInfo) -> str:
 
 
 def table() -> str:
-    """All settings, in the order of the classes."""
+    """All settings, in the order of the classes; the defaults of limits after the other ones."""
+    fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] in LIMITS)
     rows = [
         (f"{PREFIX}{name.upper()}", shown(field), field.description)
         for name, field in Settings.model_fields.items()
@@ -38,6 +41,8 @@ def table() -> str:
     rows += [
         (str(field.alias), shown(field), field.description)
         for field in TelemetrySettings.model_fields.values()
+        for name, field in fields
+        if name != "azure"
     ]
     rows += [
         (str(field.alias), shown(field), field.description)
