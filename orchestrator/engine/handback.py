@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from orchestrator.domain.messages import Message
-from orchestrator.engine import outbox
+from orchestrator.engine import outbox, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
 
@@ -49,8 +49,9 @@ async def send(
         )
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
+    trace = telemetry.parent_of(incoming)
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, extra={HOPS: str(done)})
+        outbox.out_message(message, engine.ids.new(), due_at, trace, extra={HOPS: str(done)})
         for message in messages
     ]
     await engine.transport.send(outgoing)
