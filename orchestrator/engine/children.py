@@ -19,7 +19,7 @@ from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
-from orchestrator.engine import attempt, parking, submit, waiting
+from orchestrator.engine import attempt, parking, submit, telemetry, waiting
 from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
@@ -99,7 +99,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         spec.workflow,
         given,
         version=pinned if spec.workflow_version is None else spec.workflow_version,
-        traceparent=parent.traceparent,
+        traceparent=telemetry.traceparent(parent.traceparent),
         started_by=f"execution:{parent.execution}",
         link=link,
     )

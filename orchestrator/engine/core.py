@@ -7,7 +7,7 @@ so several engines can live in one process (the simulation runs dozens).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from orchestrator.ports import (
 from orchestrator.ports_auth import Authenticator, Closed
 from orchestrator.ports_durable import CodeWorkflows, Empty, Orchestrations
 from orchestrator.ports_events import EventSink
+from orchestrator.ports_telemetry import Backlog, NoTracer, Pinging, Tracer
 
 P = TypeVar("P")
 
@@ -107,6 +108,11 @@ class Engine:
     """The task hub that runs them. None: this process has none, and starts are put off."""
     tunables: Tunables = field(default_factory=Tunables)
     metrics: Metrics = field(default_factory=Metrics)
+    tracer: Tracer = field(default_factory=NoTracer)
+    backlog: Backlog | None = None
+    """The broker, if it can say how long messages wait in it."""
+    probes: Mapping[str, Pinging] = field(default_factory=dict[str, Pinging])
+    """Dependencies beside the store that `/health` asks, by the names that it shows."""
     aggregates: Lru[Any] = field(init=False)
     definitions: Lru[Any] = field(init=False)
     values: Lru[Any] = field(init=False)
@@ -156,7 +162,8 @@ class Engine:
         given = (self.sink, self.orchestrations)
         optional = tuple(port for port in given if port is not None)
         ports = (self.activities, *optional, self.transport, self.store)
-        for closing in (*parts, *ports, *self.others):
+        # The tracer last but for the others: what is closed before it may still be traced.
+        for closing in (*parts, *ports, self.tracer, *self.others):
             try:
                 await closing.close()
             except Exception as error:

@@ -14,9 +14,10 @@ from typing import Any
 
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
-from orchestrator.engine import documents
+from orchestrator.engine import documents, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage
+from orchestrator.ports_telemetry import is_sampled
 
 MESSAGES_PER_DOCUMENT = 100
 MAX_DOCUMENTS = 30
@@ -33,7 +34,9 @@ def build(
     now: int,
     traceparent: str = "",
 ) -> list[dict[str, Any]]:
-    """Outbox documents for `outgoing`, to be created in the committing batch."""
+    """Outbox documents for `outgoing`, to be created in the committing batch. A trace that nobody
+    records is not sent along: whoever needs it finds it in the execution."""
+    traceparent = traceparent if is_sampled(traceparent) else ""
     per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // MAX_DOCUMENTS))
     result: list[dict[str, Any]] = []
     for start in range(0, len(outgoing), per_document):
@@ -43,7 +46,7 @@ def build(
             _entry(partition, entry) for entry in outgoing[start : start + per_document]
         ]
         if traceparent:
-            doc["traceparent"] = traceparent
+            doc[telemetry.TRACEPARENT] = traceparent
         result.append(doc)
     return result
 
@@ -54,10 +57,11 @@ def _entry(partition: tuple[str, ...], entry: Outgoing) -> list[Any]:
     return fields if message.execution == partition[1] else [*fields, message.execution]
 
 
-def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
-    """What to send for these documents. Raises `NewerSchema`, and `KeyError`, `ValueError`,
-    `TypeError` for a document that is not a well-formed outbox."""
+def messages(docs: Iterable[Mapping[str, Any]], link: str = "") -> list[OutMessage]:
+    """What to send for these documents; `link`: the span that sends them. Raises `NewerSchema`, and
+    `KeyError`, `ValueError`, `TypeError` for a document that is not a well-formed outbox."""
     result: list[OutMessage] = []
+    extra = {telemetry.TRACELINK: link} if link else None
     for doc in docs:
         documents.check_version(doc)
         tenant, execution = doc["tenantId"], doc["executionId"]
@@ -66,7 +70,7 @@ def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
         for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
             to = other[0] if other else execution
             message = Message(MessageType(kind), tenant, to, task, item)
-            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace))
+            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace, extra))
     return result
 
 
@@ -80,7 +84,7 @@ def out_message(
     """A message for the transport, with the properties that filters and tracing read."""
     properties = {"type": message.type.value, "tenant": message.tenant, **(extra or {})}
     if traceparent:
-        properties["traceparent"] = traceparent
+        properties[telemetry.TRACEPARENT] = traceparent
     return OutMessage(
         queue=message.queue,
         body=message.encode(),

@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs
+from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs, telemetry
 from orchestrator.engine.breakers_silence import is_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
@@ -142,7 +142,8 @@ def call_for(engine: Engine, doc: dict[str, Any]) -> OutMessage:
     task = doc.get("key", "") if doc["type"] in KEYED else doc.get("task", "")
     kind = CALLS[doc["type"]]
     message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
-    return outbox.out_message(message, engine.ids.new())
+    trace = doc.get(telemetry.TRACEPARENT, "")  # of executions; a worker looks for itself
+    return outbox.out_message(message, engine.ids.new(), traceparent=trace)
 
 
 async def _send(engine: Engine, messages: list[OutMessage]) -> bool:

@@ -65,7 +65,7 @@ async def test_health_of_the_dependencies(
     client: Client, use_cases: UseCases, status: str, path: str, expected: int
 ) -> None:
     store = views.Check(ok=False, detail="no answer")
-    use_cases.answers["check"] = views.HealthView(status=status, checks={"store": store})
+    use_cases.answers["recent"] = views.HealthView(status=status, checks={"store": store})
     assert (await client("GET", path)).status == expected
 
 
