@@ -232,7 +232,8 @@ def _order(time: str) -> tuple[str, str]:
 
 
 def _step(event: Event, number: int) -> Event:
-    kind: int = _BEGAN.get(event["EventType"], event["EventType"])
+    told: int = event["EventType"]
+    kind = _BEGAN.get(told, told)
     now = ev.milliseconds(event.get("ScheduledTime") or event["Timestamp"])
     if kind == ev.TIMER_CREATED:
         return ev.event(kind, now, number, FireAt=event["FireAt"])

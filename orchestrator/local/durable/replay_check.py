@@ -196,8 +196,11 @@ def _fields(action: dict[str, Any]) -> dict[str, Any]:
     """Of an action, as an event of the history has them."""
     if "fireAt" in action:
         return {"FireAt": action["fireAt"]}
-    fields = {"Name": action["functionName"], "Input": action.get("input")}
-    return fields | ({"InstanceId": action["instanceId"]} if "instanceId" in action else {})
+    return {
+        "Name": action["functionName"],
+        "Input": action.get("input"),
+        "InstanceId": action.get("instanceId"),
+    }
 
 
 def _ended(outcome: Outcome) -> str:

@@ -1,64 +1,14 @@
-"""Histories told again: what the code as it is now does with a recorded one, and how a failed one
-is taken up again.
-"""
+"""How a failed execution is taken up again: its history, told once more without the failures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.driver import Machine
 from orchestrator.local.durable.events import Event
-from orchestrator.local.durable.protocol import Asking, Identity, Outcome
-
-
-@dataclass(slots=True, kw_only=True)
-class Rehearsal:
-    """What the code as it is now does with a recorded history."""
-
-    scheduled: list[Event] = field(default_factory=list)  # numbered as recorded ones are
-    outcome: Outcome | None = None
-    custom_status: str | None = None
-
-
-def rehearse(identity: Identity, history: Sequence[Event]) -> Asking[Rehearsal]:
-    """Replay the completions and events of `history` (a prefix of a whole one will do; ours, or one
-    recorded on Azure) from the start, turn by turn as recorded. What comes out is to be held
-    against what is recorded by `first_difference`; nothing is taken from that."""
-    machine, result = Machine(identity, []), Rehearsal()
-    held: list[Event] = []
-    for now, news in episodes(history):
-        turn = yield from machine.turn(news, held, now)
-        held = turn.held
-        result.scheduled += turn.scheduled
-        result.custom_status = turn.custom_status or result.custom_status
-        if turn.outcome is not None:
-            result.outcome = turn.outcome
-            break
-    return result
-
-
-def first_difference(history: Sequence[Event], told: Rehearsal) -> str | None:
-    """Where the code as it is now (`told`, by `rehearse`) leaves the recorded `history`: the first
-    task, by number, that is another one, missing or new, else another end. None if nowhere."""
-    was = {e["EventId"]: _task(e) for e in history if e["EventType"] in ev.SCHEDULED}
-    now = {e["EventId"]: _task(e) for e in told.scheduled}
-    for number in sorted(was.keys() | now.keys()):
-        if was.get(number) != now.get(number):
-            recorded, does = was.get(number, "nothing"), now.get(number, "nothing")
-            return f"task {number} was {recorded}; the code as it is now does {does}"
-    ends = [e["OrchestrationStatus"] for e in history if e["EventType"] == ev.EXECUTION_COMPLETED]
-    end = None if told.outcome is None else told.outcome.status
-    if ends and ends[0] != end:
-        return f"it ended as {ends[0]}; the code as it is now ends as {end or 'running'}"
-    if not ends and end not in (None, "ContinuedAsNew"):
-        return f"it had not ended; the code as it is now ends as {end}"
-    return None
-
-
-def _task(event: Event) -> str:
-    return f"{ev.NAMES[event['EventType']]} {event.get('Name', '')}".strip()
+from orchestrator.local.durable.protocol import Asking, Identity
 
 
 def episodes(history: Sequence[Event]) -> list[tuple[int, list[Event]]]:

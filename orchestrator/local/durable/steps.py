@@ -75,7 +75,7 @@ def difference(recorded: Event, current: Event, *, exact: bool) -> tuple[str, st
     if was.what != now.what:
         return was.what, now.what
     found = _apart(was.more, now.more, exact, "")
-    if found is None and exact:
+    if found is None and exact and current.get("InstanceId"):  # else the host gives it an id
         found = _apart(recorded.get("InstanceId"), current.get("InstanceId"), exact, "instance")
     if found is None:
         return None

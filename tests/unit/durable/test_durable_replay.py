@@ -1,4 +1,4 @@
-"""Recorded histories against the code as it is: what `rehearse` gives, and how a change shows."""
+"""Recorded histories against the code as it is, and what a machine makes of what it hears."""
 
 from __future__ import annotations
 
@@ -12,73 +12,79 @@ import pytest
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.driver import Machine
 from orchestrator.local.durable.protocol import Identity, Turn, divergence, drive
-from orchestrator.local.durable.retelling import first_difference, rehearse
+from orchestrator.local.durable.recordings import Recording, read
+from orchestrator.local.durable.replay_check import check
+from tests.support.code_samples import recording_of
 from tests.support.durable_app import BROKEN, app
-from tests.support.durable_hub import NOW, raised, run, start
+from tests.support.durable_hub import NOW, Run, raised, run, start
 
 OURS = {"Retry", "RetryOf", "Own"}
 
 
-def scheduled(events: list[ev.Event]) -> list[tuple[int, int, Any]]:
-    return [
-        (e["EventType"], e["EventId"], e.get("Name", e.get("FireAt")))
-        for e in events
-        if e["EventType"] in ev.SCHEDULED
-    ]
+def recording(world: Run, *, plain: bool = False, turns: int | None = None) -> Recording:
+    """What the world has recorded; `plain`: without marks of ours, as another host does."""
+    body = json.loads(recording_of(world))
+    events = body["history"]
+    if turns is not None:
+        ends = [n for n, e in enumerate(events) if e["EventType"] == ev.ORCHESTRATOR_COMPLETED]
+        events = events[: ends[turns - 1] + 1]
+    if plain:
+        events = [{k: v for k, v in event.items() if k not in OURS} for event in events]
+    return read(json.dumps({**body, "history": events}))
 
 
 @pytest.mark.parametrize("name", ["chain", "fan", "race", "retries", "catches", "parent", "nap"])
 @pytest.mark.parametrize("plain", [False, True], ids=["ours", "as on Azure"])
-async def test_history_of_the_same_code_comes_out_again(
-    tmp_path: Path, name: str, plain: bool
-) -> None:
+async def test_the_same_code_decides_the_same(tmp_path: Path, name: str, plain: bool) -> None:
     BROKEN.update(one=1, two=2, always=9)
     payload = '"1"' if name == "chain" else None
     world = await run(app, tmp_path / "d.db", [start(name, payload), raised("approval", at=5)])
-    history = world.history()
-    if plain:  # what another host recorded has no marks of ours
-        history = [{k: v for k, v in event.items() if k not in OURS} for event in history]
-    who = Identity(name=name, instance="i", execution="i-x0", payload=payload)
     function = world.hub.plain(name)
     assert function is not None
-    told = drive(rehearse(who, history), function)
-    assert scheduled(told.scheduled) == scheduled(history)
-    assert first_difference(history, told) is None
-    assert told.outcome is not None
-    status, output, custom = world.seen()
-    assert (told.outcome.status, told.outcome.value, told.custom_status) == (status, output, custom)
+    recorded = recording(world, plain=plain)
+    assert recorded.end is not None
+    assert check(recorded, function) is None
 
 
-async def test_a_prefix_tells_what_comes_next(tmp_path: Path) -> None:
+async def test_a_prefix_will_do(tmp_path: Path) -> None:
     world = await run(app, tmp_path / "d.db", [start("race")], until=1)
-    who = Identity(name="race", instance="i", execution="i-x0")
     function = world.hub.plain("race")
     assert function is not None
-    told = drive(rehearse(who, world.history()), function)
-    assert told.outcome is None
-    assert [kind for kind, _, _ in scheduled(told.scheduled)] == [ev.TIMER_CREATED]
+    recorded = recording(world)
+    assert [e["EventType"] for e in recorded.steps.values()] == [ev.TIMER_CREATED]
+    assert check(recorded, function) is None
 
 
 @pytest.mark.parametrize(
-    ("recorded", "code", "said"),
+    ("recorded", "code", "step", "was", "now"),
     [
-        ("fan", "chain", "task 2 was TaskScheduled double; the code as it is now does nothing"),
-        ("chain", "fan", "task 1 was nothing"),
-        ("race", "fan", "task 0 was TimerCreated; the code as it is now does TaskScheduled double"),
-        ("fails", "one_double", "it ended as Failed; the code as it is now ends as Completed"),
+        ("fan", "chain", 0, "activity double: it is 0", "activity double: it is null"),
+        ("chain", "fan", 0, "activity double: it is 1", "activity double: it is 0"),
+        ("race", "fan", 0, "timer until", "activity double"),
+        ("fails", "one_double", None, "fails: Orchestrator function", "returns null"),
+        ("fan", "one_double", 0, "activity double: it is 0", "activity double: it is 1"),
+        ("fails", "two_doubles", 1, "no further step", "activity double"),
     ],
 )
-async def test_first_difference(tmp_path: Path, recorded: str, code: str, said: str) -> None:
+async def test_first_difference(
+    tmp_path: Path, recorded: str, code: str, step: int | None, was: str, now: str
+) -> None:
     payload = '"1"' if recorded == "chain" else None
     world = await run(app, tmp_path / "d.db", [start(recorded, payload)], until=1)
-    history = world.history()
-    if recorded == "chain":  # its first turn alone
-        history = history[: [e["EventType"] for e in history].index(13) + 1]
-    function = df.Orchestrator.create(one_double) if code == "one_double" else world.hub.plain(code)
+    doubles = {"one_double": one_double, "two_doubles": two_doubles}
+    plain = doubles.get(code)
+    function = df.Orchestrator.create(plain) if plain is not None else world.hub.plain(code)
     assert function is not None
-    who = Identity(name=code, instance="i", execution="i-x0", payload=payload or '"1"')
-    told = drive(rehearse(who, history), function)
-    assert (first_difference(history, told) or "").startswith(said)
+    found = check(recording(world, turns=1 if recorded == "chain" else None), function)
+    assert found is not None
+    assert found.step == step
+    assert found.recorded.startswith(was)
+    assert found.current.startswith(now)
+
+
+def two_doubles(context: Any) -> Any:
+    yield context.call_activity("double", 1)
+    yield context.call_activity("double", 2)
 
 
 def one_double(context: Any) -> Any:
