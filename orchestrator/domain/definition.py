@@ -243,6 +243,8 @@ class Definition(Model):
     defaults: Defaults | None = None
     timeout: Duration | None = None
     """Of the whole execution."""
+    priority: Literal["high", "standard", "low"] = "standard"
+    """The queue on which tasks travel; a start may say otherwise."""
     on_failure: Literal["failFast", "continue", "hold"] = "failFast"
     notify: Annotated[list[Notification], Field(max_length=MAX_NOTIFICATIONS)] | None = None
     """Who is told when an execution has ended."""

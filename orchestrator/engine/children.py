@@ -22,6 +22,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
 from orchestrator.engine import attempt, claimcheck, claims, results, submit, waiting
@@ -91,6 +92,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         "parent": parent.execution,
         "parentTask": {**place, "number": claim.doc["child"]["number"]},
         "depth": depth,
+        "priority": Priority.of(parent.header).value,
     }
     if hops := parent.header.get("hops"):
         header["hops"] = hops

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from orchestrator.domain.errors import UnavailableError
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import TASK_QUEUES, TASKS_STANDARD_QUEUE
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import (
     attempt,
@@ -36,15 +36,15 @@ from orchestrator.ports import Throttled, TransportError, Unavailable
 log = logging.getLogger(__name__)
 
 
-async def handle(engine: Engine, incoming: Incoming) -> None:
-    """Take one message. Raises only if neither the store nor the broker can be reached: the host
-    then abandons the message."""
+async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STANDARD_QUEUE) -> None:
+    """Take one message of `queue`. Raises only if neither the store nor the broker can be reached:
+    the host then abandons the message."""
     try:
         message = decode(incoming.body)
-        if message.queue != TASKS_STANDARD_QUEUE:
+        if message.queue not in TASK_QUEUES:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
-        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
+        await deadletters.capture(engine, incoming, queue=queue, reason=error.reason)
         return
     if message.type is MessageType.NOTIFY:
         await notify.handle(engine, message, incoming)
@@ -82,7 +82,7 @@ async def _take(
         await deadletters.capture(
             engine,
             incoming,
-            queue=TASKS_STANDARD_QUEUE,
+            queue=message.queue,
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return

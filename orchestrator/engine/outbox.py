@@ -1,10 +1,10 @@
 """The transactional outbox: messages stored with the change that causes them, sent afterwards.
 
-An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent", "sweepAt"}`, a
-message to another execution (a child's to its parent) with that one's id as a fifth field;
-its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on every
-resend of the entry, so that the broker's duplicate detection removes doubles, and never used for
-anything else.
+An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent"?, "priority"?,
+"sweepAt"}`, a message to another execution (a child's to its parent) with that one's id as a fifth
+field; its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on
+every resend of the entry, so that the broker's duplicate detection removes doubles, and never used
+for anything else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.priority import Priority
 from orchestrator.engine import documents
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage
@@ -31,9 +32,10 @@ def build(
     outgoing: Sequence[Outgoing],
     *,
     now: int,
-    traceparent: str = "",
+    header: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Outbox documents for `outgoing`, to be created in the committing batch."""
+    """Outbox documents for `outgoing`, to be created in the committing batch. `header`: of the
+    execution; its trace context and its class go with the messages."""
     per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // MAX_DOCUMENTS))
     result: list[dict[str, Any]] = []
     for start in range(0, len(outgoing), per_document):
@@ -42,8 +44,10 @@ def build(
         doc["messages"] = [
             _entry(partition, entry) for entry in outgoing[start : start + per_document]
         ]
-        if traceparent:
+        if traceparent := header.get("traceparent"):
             doc["traceparent"] = traceparent
+        if (priority := Priority.of(header)) is not Priority.STANDARD:
+            doc["priority"] = priority.value
         result.append(doc)
     return result
 
@@ -61,10 +65,10 @@ def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
     for doc in docs:
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
-        trace = doc.get("traceparent", "")
+        trace, priority = doc.get("traceparent", ""), Priority.of(doc)
         for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
             to = other[0] if other else execution
-            message = Message(MessageType(kind), tenant, to, task, item)
+            message = Message(MessageType(kind), tenant, to, task, item, priority)
             result.append(out_message(message, f"{entry_id}.{position}", due_at, trace))
     return result
 

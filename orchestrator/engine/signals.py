@@ -97,7 +97,11 @@ async def send(
     }
     message = Outgoing(Message(MessageType.SIGNAL_RECEIVED, *partition, key))
     sends = outbox.build(
-        engine, partition, [message], now=now, traceparent=traceparent or aggregate.traceparent
+        engine,
+        partition,
+        [message],
+        now=now,
+        header={"traceparent": traceparent or aggregate.traceparent},
     )
     operations = [Create(doc), *(Create(entry) for entry in sends)]
     try:

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs
@@ -131,7 +132,8 @@ def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
 def _message(engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = "") -> OutMessage:
     """A fresh message id each time: one used before would be dropped as a duplicate."""
     task = key or doc.get("task", "")
-    message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
+    where = (doc["tenantId"], doc["executionId"], task, doc.get("item"))
+    message = Message(kind, *where, Priority.of(doc))
     return outbox.out_message(message, engine.ids.new())
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
 from orchestrator.domain.codec import iso
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
 
 Instant = Annotated[
@@ -76,6 +77,7 @@ class ExecutionSummary(View):
     tags: dict[str, str] = Field(default_factory=dict)
     started_by: str = ""
     parent: str | None = None  # id of the execution that started it
+    priority: Priority = Priority.STANDARD
     progress: Progress
 
 

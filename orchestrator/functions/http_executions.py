@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Resource, Scope
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import MAX_MAP_ITEMS
 from orchestrator.engine import catalog, inspect, submit, verify
@@ -38,6 +39,9 @@ class StartRequest(BaseModel):
     input: Any = Field(None, description="Checked against the definition's input schema")
     version: int | None = Field(None, ge=1, description="Left out: the latest")
     tags: dict[str, str] = Field(default_factory=dict, description="Free labels, for filters")
+    priority: Literal["high", "standard", "low"] | None = Field(
+        None, description="Left out: as the definition says"
+    )
 
 
 KEY: Final = tuple(
@@ -114,6 +118,7 @@ async def start_execution(call: Call) -> Answer:
         tags=body.tags,
         traceparent=call.trace.parent,
         started_by=who.subject,
+        priority=Priority(body.priority) if body.priority else None,
     )
     return Answer(
         body=result,

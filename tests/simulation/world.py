@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.errors import WeftError
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASK_QUEUES
 from orchestrator.engine import catalog, submit
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.views import SweepReport
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.simulation.redrive import Deed
 
 TENANT = "acme"
-QUEUES = (ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE)
+QUEUES = (ORCHESTRATION_QUEUE, *TASK_QUEUES)
 
 
 class Broken(Exception):
