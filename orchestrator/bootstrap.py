@@ -110,6 +110,7 @@ async def build(
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
             audit_days=settings.audit_days,
+            limits=settings.tenant_limits,
             breaker=BreakerRules(
                 failures=settings.breaker_failures,
                 percent=settings.breaker_percent,

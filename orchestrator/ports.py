@@ -79,8 +79,7 @@ class Query:
 
     `partition`: full key, a prefix of it, or None for all. `after`: the (order value, id) of the
     last document seen: keyset paging, because Cosmos continuation tokens lose rows across
-    partitions and because a keyset stays right while data changes. Documents without `order_by`
-    are left out.
+    partitions, and it stays right while data changes. Documents without `order_by` are left out.
     """
 
     where: tuple[Where, ...] = ()
@@ -93,8 +92,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Latest versions of changed documents, deletes not shown; oldest change first within each
-    logical partition, and nothing is said across partitions."""
+    """Latest versions of changed documents, no deletes; in order within a logical partition only."""
 
     documents: list[Document]
     cursor: str  # never ahead of a document that was not returned
@@ -154,6 +152,10 @@ class DocumentStore(Protocol):
 
     async def query(self, container: str, query: Query) -> list[Document]:
         """Documents that match; see `Query`. Rows of other partitions are never returned."""
+        ...
+
+    async def count(self, container: str, query: Query) -> int:
+        """How many `query` would give, `limit` included. Its partition is whole."""
         ...
 
     async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:

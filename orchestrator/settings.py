@@ -20,12 +20,13 @@ from orchestrator.settings_auth import EasyClaims, Issuers, Tenant, auth_faults
 from orchestrator.settings_azure import AzureSettings
 from orchestrator.settings_egress import LOOPBACK, Networks
 from orchestrator.settings_events import PublishTargets
+from orchestrator.settings_limits import LimitSettings
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
 
 
-class Settings(BaseSettings):
+class Settings(LimitSettings, BaseSettings):
     """What can be set from outside, as `WEFT_<NAME>`. Times in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")

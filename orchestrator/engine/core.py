@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.domain.breakers import BreakerRules
+from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -62,6 +63,8 @@ class Tunables:
     scheduler_lease_ms: int = 30_000
     """A scheduler that does not renew its leadership for this long may be replaced."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
+    limits: TenantLimits = field(default_factory=TenantLimits)
+    """Of every tenant, where nothing else was written for it."""
     audit_days: int = 0
     """How long audit records are kept; 0: for ever."""
     sweep_page: int = 200

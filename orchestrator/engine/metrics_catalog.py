@@ -58,6 +58,7 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "weft_breaker_transitions_total": Metric("Changes of circuit breakers", "change"),
     "weft_breaker_trouble_total": Metric("Breakers that could not be read or written"),
+    "weft_limits_trouble_total": Metric("Limits of tenants that could not be read"),
     "weft_store_throttled_total": Metric("Answers of the store: too many requests"),
     "weft_store_unavailable_total": Metric("Answers of the store: none, or unclear"),
     "weft_cosmos_requests_total": Metric("Requests to Cosmos DB", "operation"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from contract_support import TENANT, doc
 
-from orchestrator.domain.topology import CATALOG, EXECUTIONS
+from orchestrator.domain.topology import CATALOG, EXECUTIONS, VISIBILITY
 from orchestrator.ports import Create, DocumentStore, Query, Where
 
 
@@ -214,3 +214,30 @@ async def test_what_is_due_is_found_across_tenants_in_order(store: DocumentStore
             break
         after = (page[-1].body["dueAt"], page[-1].id)
     assert seen == [f"s{n:02}" for n in range(29, 4, -1)]
+
+
+async def test_a_count_is_the_length_of_the_query(store: DocumentStore) -> None:
+    rows = [
+        {"id": f"r{n}", "type": "execution", "tenantId": tenant, "status": status, "createdAt": n}
+        for tenant in ("t", "t2")
+        for n, status in enumerate(["RUNNING", "PAUSED", "RUNNING", "COMPLETED", "RUNNING"])
+    ]
+    rows.append({"id": "other", "type": "note", "tenantId": "t", "status": "RUNNING"})
+    for row in rows:
+        await store.create(VISIBILITY, (row["tenantId"],), row)
+    running = (Where("type", "=", "execution"), Where("status", "=", "RUNNING"))
+    for query, expected in (
+        (Query(partition=("t",)), 6),
+        (Query(partition=("t",), where=running), 3),
+        (Query(partition=("t",), where=running, order_by="createdAt"), 3),
+        (Query(partition=("t",), where=running, order_by="createdAt", after=(2, "r2")), 1),
+        (Query(partition=("t",), where=running, limit=2), 2),
+        (Query(partition=("t",), order_by="createdAt"), 5),
+        (Query(partition=("t",), where=(Where("createdAt", ">", 2),)), 2),
+        (Query(partition=("t3",)), 0),
+    ):
+        assert await store.count(VISIBILITY, query) == expected, query
+        assert len(await store.query(VISIBILITY, query)) == expected, query
+    for wrong in (Query(), Query(partition=("t",), limit=0)):
+        with pytest.raises(ValueError, match=r"one partition|at least 1"):
+            await store.count(VISIBILITY, wrong)

@@ -175,6 +175,13 @@ class SimStore(_Port):
             "query", partition, lambda lsn: store.query(container, query, lsn=lsn)
         )
 
+    async def count(self, container: str, query: Query) -> int:
+        """See the port."""
+        store, partition = self._world.store, query.partition
+        return await self._read(
+            "count", partition, lambda lsn: store.count(container, query, lsn=lsn)
+        )
+
     async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:
         """See the port."""
         store = self._world.store

@@ -21,7 +21,7 @@ from orchestrator.adapters.document_rules import (
     encode_batch,
     is_storable_id,
 )
-from orchestrator.adapters.local.sqlite_query import compile_query
+from orchestrator.adapters.local.sqlite_query import compile_count, compile_query
 from orchestrator.domain.topology import CONTAINERS
 from orchestrator.ports import (
     BadCursor,
@@ -151,6 +151,11 @@ class MemoryStore:
             Document(id, orjson.loads(found.raw or b"null"), str(found.lsn))
             for _, id, found in rows[: query.limit]
         ]
+
+    async def count(self, container: str, query: Query, *, lsn: int | None = None) -> int:
+        """How many `query` would give."""
+        compile_count(container_spec(container), query, self._now())  # the same refusals
+        return len(await self.query(container, query, lsn=lsn))
 
     def _candidates(self, container: str, query: Query, lsn: int | None) -> list[Key]:
         """Keys that may match. What has a `sweepAt` now is kept apart: sweeps are most queries."""

@@ -46,10 +46,28 @@ class _Builder:
     def add(self, field: str, op: str, value: str | int | bool) -> None:
         self.terms.append(f"{_path(field)} {op} {self.value(value)}")
 
+    def where(self) -> str:
+        return f" WHERE {' AND '.join(self.terms)}" if self.terms else ""
+
+
+def compile_count(spec: ContainerSpec, query: Query) -> Statement:
+    """SQL giving how many documents there are, `limit` aside. Raises as `compile_query`, and
+    `ValueError` unless the partition is whole."""
+    if len(query.partition or ()) != len(spec.partition):
+        raise ValueError("documents are counted in one partition")
+    sql, _ = _conditions(spec, query)
+    return Statement(f"SELECT VALUE COUNT(1) FROM c{sql.where()}", sql.parameters)
+
 
 def compile_query(spec: ContainerSpec, query: Query) -> Statement:
     """SQL giving whole documents in order. Raises `BadDocument` for a partition, field or value
     that no document can have, `ValueError` for a limit below 1."""
+    sql, order = _conditions(spec, query)
+    return Statement(f"SELECT * FROM c{sql.where()} ORDER BY {order}", sql.parameters)
+
+
+def _conditions(spec: ContainerSpec, query: Query) -> tuple[_Builder, str]:
+    """What documents must meet, and their order."""
     if query.limit < 1:
         raise ValueError(f"limit {query.limit}: at least 1")
     partition = query.partition or ()
@@ -71,8 +89,7 @@ def compile_query(spec: ContainerSpec, query: Query) -> Statement:
     else:
         order = f"{_path(query.order_by)} {way}, {_path('id')} {way}"
         _order_terms(sql, query)
-    where = f" WHERE {' AND '.join(sql.terms)}" if sql.terms else ""
-    return Statement(f"SELECT * FROM c{where} ORDER BY {order}", sql.parameters)
+    return sql, order
 
 
 def _order_terms(sql: _Builder, query: Query) -> None:

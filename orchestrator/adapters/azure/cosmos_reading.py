@@ -21,6 +21,7 @@ from orchestrator.adapters.azure.cosmos_operations import key_of
 from orchestrator.adapters.azure.cosmos_queries import (
     Statement,
     belongs,
+    compile_count,
     compile_query,
     intersection,
     merge,
@@ -106,6 +107,21 @@ async def _rows(
         return found[: query.limit]
 
     return await connection.call("query", spec, fetch)
+
+
+async def run_count(connection: Connection, spec: ContainerSpec, query: Query) -> int:
+    """How many documents match; see `ports.DocumentStore.count`."""
+    statement = compile_count(spec, query)
+    key = key_of(spec, query.partition or ())
+
+    async def fetch(proxy: ContainerProxy) -> int:
+        # A long count comes as several sums, and this is not one of the SDK's own aggregations.
+        sums: Any = proxy.query_items(
+            statement.text, parameters=statement.parameters, partition_key=key
+        )
+        return sum([found async for found in sums])
+
+    return min(query.limit, await connection.call("query", spec, fetch))
 
 
 def _foreign_row(connection: Connection, spec: ContainerSpec) -> None:

@@ -29,7 +29,12 @@ from orchestrator.adapters.azure.cosmos_changes import decode_cursor, encode_cur
 from orchestrator.adapters.azure.cosmos_client import Connection, Sleep, Work
 from orchestrator.adapters.azure.cosmos_operations import batch_tuples, key_of, sendable_etag
 from orchestrator.adapters.azure.cosmos_queries import to_document
-from orchestrator.adapters.azure.cosmos_reading import gather_all, pull_changes, run_query
+from orchestrator.adapters.azure.cosmos_reading import (
+    gather_all,
+    pull_changes,
+    run_count,
+    run_query,
+)
 from orchestrator.adapters.azure.cosmos_transport import Meter, OnCharge
 from orchestrator.adapters.document_rules import (
     check_partition,
@@ -134,6 +139,10 @@ class CosmosStore:
     async def query(self, container: str, query: Query) -> list[Document]:
         """Documents that match; see `ports.Query`."""
         return await run_query(self._connection, container_spec(container), query)
+
+    async def count(self, container: str, query: Query) -> int:
+        """How many `query` would give; see `ports.DocumentStore.count`."""
+        return await run_count(self._connection, container_spec(container), query)
 
     async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:
         """Documents changed since `cursor`; see `ports.DocumentStore.changes`. The service never

@@ -39,6 +39,26 @@ def partition_text(partition: Partition) -> str:
 def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, list[Any]]:
     """SQL giving (id, lsn, body), and its parameters. Raises `BadDocument` for a partition, field
     or value that no document can have, `ValueError` for a limit below 1."""
+    rows, values, order, order_values = _rows(spec, query, now)
+    way = "DESC" if query.descending else "ASC"
+    ordering = f"id {way}" if query.order_by == "id" else f"{order} {way}, id {way}"
+    if query.order_by != "id":
+        values += order_values
+    values.append(query.limit)
+    return f"SELECT id, lsn, body {rows} ORDER BY {ordering} LIMIT ?", values
+
+
+def compile_count(spec: ContainerSpec, query: Query, now: int) -> tuple[str, list[Any]]:
+    """SQL giving how many rows the query has, and its parameters. Raises as `compile_query`,
+    and `ValueError` unless the partition is whole."""
+    if len(query.partition or ()) != len(spec.partition):
+        raise ValueError("documents are counted in one partition")
+    rows, values, _, _ = _rows(spec, query, now)
+    return f"SELECT COUNT(*) FROM (SELECT 1 {rows} LIMIT ?)", [*values, query.limit]
+
+
+def _rows(spec: ContainerSpec, query: Query, now: int) -> tuple[str, list[Any], str, list[Any]]:
+    """From where and which, with its parameters; what it is ordered by, with its."""
     if query.limit < 1:
         raise ValueError(f"limit {query.limit}: at least 1")
     terms: list[str] = []
@@ -82,17 +102,9 @@ def compile_query(spec: ContainerSpec, query: Query, now: int) -> tuple[str, lis
             values += [*order_values, *query.after]
     terms.append(ALIVE)
     values.append(now)
-    way = "DESC" if query.descending else "ASC"
-    ordering = f"id {way}" if query.order_by == "id" else f"{order} {way}, id {way}"
-    if query.order_by != "id":
-        values += order_values
-    values.append(query.limit)
     index = _index(spec, query, whole=whole, tenant=tenant)
-    return (
-        f"SELECT id, lsn, body FROM docs_{spec.name} {index} WHERE {' AND '.join(terms)} "
-        f"ORDER BY {ordering} LIMIT ?",
-        values,
-    )
+    rows = f"FROM docs_{spec.name} {index} WHERE {' AND '.join(terms)}"
+    return rows, values, order, order_values
 
 
 def _index(spec: ContainerSpec, query: Query, *, whole: bool, tenant: bool) -> str:

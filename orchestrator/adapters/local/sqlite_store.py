@@ -33,7 +33,7 @@ from orchestrator.adapters.local.sqlite_common import (
 )
 from orchestrator.adapters.local.sqlite_group import INLINE_COMMIT_S, GroupWriter, Hooks, Untouched
 from orchestrator.adapters.local.sqlite_operations import apply, prepare, unavailable
-from orchestrator.adapters.local.sqlite_query import compile_query, partition_text
+from orchestrator.adapters.local.sqlite_query import compile_count, compile_query, partition_text
 from orchestrator.adapters.local.sqlite_schema import create_layout, statements
 from orchestrator.adapters.local.system import SystemClock
 from orchestrator.domain.topology import CONTAINERS
@@ -162,6 +162,12 @@ class SqliteStore:
             Document(id, orjson.loads(body), str(lsn))
             for id, lsn, body in self._select(sql, values)
         ]
+
+    async def count(self, container: str, query: Query) -> int:
+        """How many `query` would give; see `ports.DocumentStore.count`."""
+        sql, values = compile_count(container_spec(container), query, self._now())
+        ((found,),) = self._select(sql, values)
+        return found
 
     async def changes(self, container: str, cursor: str | None, limit: int) -> ChangePage:
         """Documents changed since `cursor`; see `ports.DocumentStore.changes`."""

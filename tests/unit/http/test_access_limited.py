@@ -12,8 +12,8 @@ from access_support import ACME, SCHEDULE, TRIGGER, Place, person, place
 
 from orchestrator.domain.authz import Principal
 from orchestrator.domain.grant_model import GrantsModel
-from orchestrator.engine import grants
-from orchestrator.engine.grants import REMEMBERED_MS
+from orchestrator.engine import grants, tenant_docs
+from orchestrator.engine.remembered import REMEMBERED_MS
 from orchestrator.functions import http_operations
 from orchestrator.ports import Unavailable
 from tests.support.definitions import flow, task
@@ -275,7 +275,7 @@ async def test_while_grants_cannot_be_read_nothing_is_allowed(
     async def away(*args: Any) -> Any:
         raise Unavailable("gone")
 
-    monkeypatch.setattr(grants, "_find", away)
+    monkeypatch.setattr(tenant_docs, "find", away)
     assert (await here.ask(bob, "GET", "/v1/workflows")).status == 503
     assert (await here.ask("root", "GET", "/v1/workflows")).status == 200  # the token says enough
 

@@ -12,7 +12,9 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.settings_azure import IDENTITY_SETTINGS, AzureSettings
+from orchestrator.settings_limits import LimitSettings
 
+LIMITS = LimitSettings.model_fields
 PAGE = Path(__file__).parents[3] / "docs" / "azure.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
 
@@ -28,10 +30,11 @@ def shown(field: FieldInfo) -> str:
 
 
 def table() -> str:
-    """All settings, in the order of the classes."""
+    """All settings, in the order of the classes; the defaults of limits after the other ones."""
+    fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] in LIMITS)
     rows = [
         (f"{PREFIX}{name.upper()}", shown(field), field.description)
-        for name, field in Settings.model_fields.items()
+        for name, field in fields
         if name != "azure"
     ]
     rows += [

@@ -60,6 +60,8 @@ def query(
     container.check_order(select.order)
     items = {id(item.body): item for _, item in scope(container, headers)}
     rows = select.sort([item.body for item in items.values() if select.matches(item.body)])
+    if select.counts:
+        return _page(container, [str(len(rows)).encode()], charges.count(len(rows)), {})
     start = int(headers.get("x-ms-continuation", "at:0").removeprefix("at:"))
     limit = _limit(headers)
     parts: list[bytes] = []

@@ -1,6 +1,7 @@
 """The query shapes that our adapter sends, parsed and evaluated; anything else is a syntax error.
 
     SELECT * FROM c [WHERE condition] ORDER BY path ASC|DESC {, path ASC|DESC}
+    SELECT VALUE COUNT(1) FROM c [WHERE condition]
     condition  AND, OR, parentheses, IS_NUMBER(path), IS_STRING(path), path op @parameter
     path       c["name"]
 
@@ -19,7 +20,7 @@ from typing import Any
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<path>c\[\"[^\"\\]+\"\])|(?P<parameter>@[a-z][a-z0-9]*)"
-    r"|(?P<op><=|>=|=|<|>)|(?P<word>[A-Za-z_]+|\*)|(?P<mark>[(),]))"
+    r"|(?P<op><=|>=|=|<|>)|(?P<word>[A-Za-z_]+|\*|1\b)|(?P<mark>[(),]))"
 )
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -28,6 +29,8 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+_COUNT = (("word", "COUNT"), ("mark", "("), ("word", "1"), ("mark", ")"))
 
 Row = dict[str, Any]
 Condition = Callable[[Row], bool]
@@ -44,6 +47,7 @@ class Select:
     matches: Condition
     order: list[tuple[str, bool]]  # property, descending
     fields: frozenset[str]  # properties that the condition names
+    counts: bool = False  # the number of rows is asked for
 
     def sort(self, rows: list[Row]) -> list[Row]:
         """Ordered rows; those without an order property are left out, as an index would."""
@@ -67,21 +71,27 @@ class _Parser:
         self._fields: set[str] = set()
 
     def select(self) -> Select:
-        for word in ("SELECT", "*", "FROM", "c"):
+        self._expect("word", "SELECT")
+        counts = self._skip("word", "VALUE")
+        for kind, part in _COUNT if counts else (("word", "*"),):
+            self._expect(kind, part)
+        for word in ("FROM", "c"):
             self._expect("word", word)
         matches: Condition = lambda row: True  # noqa: E731
         if self._skip("word", "WHERE"):
             matches = self._any()
-        self._expect("word", "ORDER")
-        self._expect("word", "BY")
-        order = [self._order()]
-        while self._skip("mark", ","):
+        order: list[tuple[str, bool]] = []
+        if not counts:
+            self._expect("word", "ORDER")
+            self._expect("word", "BY")
             order.append(self._order())
+            while self._skip("mark", ","):
+                order.append(self._order())
         if self._at != len(self._tokens):
             raise BadQuery(f"unexpected {self._tokens[self._at][1]!r}")
         if self._unused:
             raise BadQuery(f"parameters never used: {sorted(self._unused)}")
-        return Select(matches, order, frozenset(self._fields))
+        return Select(matches, order, frozenset(self._fields), counts)
 
     def _order(self) -> tuple[str, bool]:
         name = self._path()

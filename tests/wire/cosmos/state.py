@@ -52,7 +52,7 @@ class Container:
     def check_order(self, order: list[tuple[str, bool]]) -> None:
         """Several order properties need a composite index, as documented under "Indexing
         policies", in these directions or in all the opposite ones."""
-        if len(order) == 1:
+        if len(order) < 2:
             return
         for flip in (False, True):
             wanted = tuple(
