@@ -29,6 +29,7 @@ from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.parked import Parked
 from orchestrator.ports import Throttled, TransportError, Unavailable
@@ -46,11 +47,16 @@ async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STAND
     except BadMessage as error:
         await deadletters.capture(engine, incoming, queue=queue, reason=error.reason)
         return
-    if message.type is MessageType.NOTIFY:
-        await notify.handle(engine, message, incoming)
+    lanes = engine.part(Lanes)
+    if lanes.overflows(queue, message.tenant):
+        await lanes.move(message, incoming)
         return
-    async with gate.Passage(engine, incoming) as passage:
-        await _take(engine, message, incoming, passage)
+    async with lanes.held(queue, message.tenant):
+        if message.type is MessageType.NOTIFY:
+            await notify.handle(engine, message, incoming)
+            return
+        async with gate.Passage(engine, incoming) as passage:
+            await _take(engine, message, incoming, passage)
 
 
 async def _take(

@@ -22,7 +22,7 @@ from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Taken, Ve
 from orchestrator.domain.messages import Message
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.workflow import TaskSpec, TaskType
-from orchestrator.engine import attempt, claimcheck, outbox
+from orchestrator.engine import attempt, claimcheck, handback, outbox
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers import Breakers
 from orchestrator.engine.claims import Claim, Refusal
@@ -160,7 +160,7 @@ async def postpone(
         engine.ids.new(),
         refusal.due_at,
         incoming.properties.get("traceparent", ""),
-        extra={POSTPONED: str(times), DUE: str(refusal.due_at)},
+        extra={POSTPONED: str(times), DUE: str(refusal.due_at), **handback.lane([incoming])},
     )
     try:
         await engine.transport.send([again])

@@ -49,11 +49,18 @@ async def send(
         )
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
+    extra = {HOPS: str(done), **lane(incoming)}
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, extra={HOPS: str(done)})
-        for message in messages
+        outbox.out_message(message, engine.ids.new(), due_at, extra=extra) for message in messages
     ]
     await engine.transport.send(outgoing)
+
+
+def lane(incoming: Sequence[Incoming]) -> dict[str, str]:
+    """The property of what was moved to the low queue: it stays there."""
+    return (
+        {outbox.LANE: outbox.OVERFLOW} if any(outbox.LANE in i.properties for i in incoming) else {}
+    )
 
 
 def growing(hops: int) -> int:

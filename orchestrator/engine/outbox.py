@@ -15,6 +15,7 @@ from typing import Any
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.priority import Priority
+from orchestrator.domain.topology import TASK_QUEUES, TASKS_LOW_QUEUE
 from orchestrator.engine import documents
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage
@@ -24,6 +25,9 @@ MAX_DOCUMENTS = 30
 """Wider fan-outs put more messages into each document, so that a commit of any width stays within
 the 100 operations of a batch."""
 ID_PREFIX = "outbox:"
+LANE = "lane"
+"""Property of a task message that was moved out of its class's queue (`lanes`)."""
+OVERFLOW = "overflow"
 
 
 def build(
@@ -80,12 +84,16 @@ def out_message(
     traceparent: str = "",
     extra: Mapping[str, str] | None = None,
 ) -> OutMessage:
-    """A message for the transport, with the properties that filters and tracing read."""
-    properties = {"type": message.type.value, "tenant": message.tenant, **(extra or {})}
+    """A message for the transport, with the properties that filters and tracing read. What was
+    moved once stays in the low queue, also when it is sent again."""
+    properties = {**(extra or {}), "type": message.type.value, "tenant": message.tenant}
     if traceparent:
         properties["traceparent"] = traceparent
+    queue = message.queue
+    if LANE in properties and queue in TASK_QUEUES:
+        queue = TASKS_LOW_QUEUE
     return OutMessage(
-        queue=message.queue,
+        queue=queue,
         body=message.encode(),
         message_id=message_id,
         due_at=due_at,
