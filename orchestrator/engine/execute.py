@@ -49,7 +49,7 @@ async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STAND
         return
     lanes = engine.part(Lanes)
     if lanes.overflows(queue, message.tenant):
-        await lanes.move(message, incoming)
+        await handback.move(engine, message, incoming)
         return
     async with lanes.held(queue, message.tenant):
         if message.type is MessageType.NOTIFY:

@@ -13,6 +13,7 @@ from orchestrator.domain.messages import Message
 from orchestrator.engine import outbox
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import LANE, OVERFLOW
 
 STALE_READ_MS = 500
 CLOCK_SKEW_MS = 5_000
@@ -57,10 +58,15 @@ async def send(
 
 
 def lane(incoming: Sequence[Incoming]) -> dict[str, str]:
-    """The property of what was moved to the low queue: it stays there."""
-    return (
-        {outbox.LANE: outbox.OVERFLOW} if any(outbox.LANE in i.properties for i in incoming) else {}
-    )
+    """The property of what is not in its class's queue: it stays there."""
+    return {LANE: OVERFLOW} if any(LANE in one.properties for one in incoming) else {}
+
+
+async def move(engine: Engine, message: Message, incoming: Incoming) -> None:
+    """Send a task's message to the low queue instead, as it is. Raises `TransportError`."""
+    extra = {**incoming.properties, LANE: OVERFLOW}
+    await engine.transport.send([outbox.out_message(message, engine.ids.new(), extra=extra)])
+    engine.metrics.count("weft_tasks_moved_total")
 
 
 def growing(hops: int) -> int:

@@ -1,11 +1,16 @@
 """Fair shares between tenants, without any limit being set: the overflow lane.
 
 A queue is first in, first out: whoever sends one task behind another tenant's five thousand waits
-for all of them. So while a task queue is crowded in this process and more than one tenant is
-active, whatever a tenant sends beyond its share of the places is moved to the low queue, once, as
-it is: no attempt, no document. Moving takes a fraction of a millisecond, so the queue in front of
-the others empties at the speed of moving and not of work. A tenant that is alone is never moved and
-costs one read a second, and that only while it is crowding.
+for all of them. So while more than one tenant is active,
+
+- of what is dispatched, a tenant's own queue takes as many messages a second as a process has
+  places, and the rest goes to the low queue at once;
+- while a task queue is crowded in this process, what a tenant has beyond its share of the places is
+  moved to the low queue, once, as it is: no attempt, no document. Moving takes a fraction of a
+  millisecond, so the queue in front of the others empties at the speed of moving and not of work.
+
+A tenant that is alone is never moved and costs one read a second, and that only while it is
+crowding.
 
 The low queue, with what was moved and the tasks of low priority, yields: it may use all places that
 the other two leave, and an eighth of them in any case, so that nothing starves.
@@ -24,15 +29,17 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Final
 
-from orchestrator.domain.messages import Message
 from orchestrator.domain.topology import CONTROL, SCHEMA_VERSION, TASKS_LOW_QUEUE
-from orchestrator.engine import documents, outbox
+from orchestrator.engine import documents
 from orchestrator.engine.core import Engine
-from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lru import Lru
 from orchestrator.ports import Conflict, NotFound, PreconditionFailed, StoreError
 
 log = logging.getLogger(__name__)
 
+LANE: Final = "lane"
+"""Property of a task message that is not in its class's queue."""
+OVERFLOW: Final = "overflow"
 MARKS: Final = "active"
 """Id and type of the document with the marks."""
 MARK_MS: Final = 20_000
@@ -42,6 +49,7 @@ PAUSE_MS: Final = 1_000
 MAX_MARKS: Final = 200
 """The latest ones are kept: beyond, everybody's share is at its least anyway."""
 TRIES: Final = 5
+REMEMBERED: Final = 10_000
 LEAST_SHARE: Final = 8
 """One place in so many is the low queue's, however much the others have to do."""
 MAX_WAIT_MS: Final = 60_000
@@ -67,6 +75,7 @@ class Lanes:
         self._held: dict[str, Counter[str]] = {}  # queue -> tenant -> messages being handled
         self._active: dict[str, int] = {}  # tenant -> when it was last marked or seen
         self._unmarked: set[str] = set()
+        self._sent: Lru[tuple[float, int]] = Lru(REMEMBERED)  # tasks sent, leaking; as of when
         self._waiting: deque[_Turn] = deque()
         self._bell: asyncio.Task[None] | None = None
         self._read_at = self._wrote_at = -PAUSE_MS
@@ -146,12 +155,22 @@ class Lanes:
         tenants = {*held, tenant, *self._others(tunables.active_ms)}
         return len(tenants) > 1 and held[tenant] >= max(1, tunables.task_places // len(tenants))
 
-    async def move(self, message: Message, incoming: Incoming) -> None:
-        """Send it to the low queue instead. Raises `TransportError`."""
-        extra = {**incoming.properties, outbox.LANE: outbox.OVERFLOW}
-        moved = outbox.out_message(message, self._engine.ids.new(), extra=extra)
-        await self._engine.transport.send([moved])
-        self._engine.metrics.count("weft_tasks_moved_total")
+    def beyond(self, tenant: str, count: int) -> int:
+        """How many of `count` tasks that are dispatched now go to the low queue at once, because
+        the tenant has sent its share already and others are active."""
+        now, tunables = self._engine.clock.now(), self._engine.tunables
+        if not tunables.active_ms or not count:
+            return 0
+        sent, since = self._sent.get(tenant) or (0.0, now)
+        sent = max(0.0, sent - (now - since) * tunables.task_places / 1000)
+        left = max(0, tunables.task_places - int(sent))
+        over = 0
+        if count > left:
+            self._look()
+            if any(one != tenant for one in self._others(tunables.active_ms)):
+                over = count - left
+        self._sent.put(tenant, (min(sent + count - over, 2.0 * tunables.task_places), now))
+        return over
 
     def note(self, tenants: Iterable[str]) -> None:
         """Work is being dispatched for these tenants: leave marks that are due, beside the

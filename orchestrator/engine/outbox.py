@@ -1,8 +1,8 @@
 """The transactional outbox: messages stored with the change that causes them, sent afterwards.
 
 An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent"?, "priority"?,
-"sweepAt"}`, a message to another execution (a child's to its parent) with that one's id as a fifth
-field; its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on
+"lane"?, "sweepAt"}`, a message to another execution (a child's to its parent) with that one's id as
+a fifth field; its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on
 every resend of the entry, so that the broker's duplicate detection removes doubles, and never used
 for anything else.
 """
@@ -18,6 +18,7 @@ from orchestrator.domain.priority import Priority
 from orchestrator.domain.topology import TASK_QUEUES, TASKS_LOW_QUEUE
 from orchestrator.engine import documents
 from orchestrator.engine.core import Engine
+from orchestrator.engine.lanes import LANE, OVERFLOW, Lanes
 from orchestrator.ports import OutMessage
 
 MESSAGES_PER_DOCUMENT = 100
@@ -25,9 +26,6 @@ MAX_DOCUMENTS = 30
 """Wider fan-outs put more messages into each document, so that a commit of any width stays within
 the 100 operations of a batch."""
 ID_PREFIX = "outbox:"
-LANE = "lane"
-"""Property of a task message that was moved out of its class's queue (`lanes`)."""
-OVERFLOW = "overflow"
 
 
 def build(
@@ -40,7 +38,27 @@ def build(
 ) -> list[dict[str, Any]]:
     """Outbox documents for `outgoing`, to be created in the committing batch. `header`: of the
     execution; its trace context and its class go with the messages."""
-    per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // MAX_DOCUMENTS))
+    ready = [one for one in outgoing if one.message.queue in TASK_QUEUES and one.due_at is None]
+    over = engine.part(Lanes).beyond(partition[0], len(ready))
+    if not over:
+        return _documents(engine, partition, outgoing, now, header)
+    last = ready[len(ready) - over :]
+    own = [one for one in outgoing if one not in last]
+    docs = _documents(engine, partition, last, now, header, MAX_DOCUMENTS // 2)
+    for doc in docs:
+        doc[LANE] = OVERFLOW
+    return [*_documents(engine, partition, own, now, header, MAX_DOCUMENTS // 2), *docs]
+
+
+def _documents(
+    engine: Engine,
+    partition: tuple[str, ...],
+    outgoing: Sequence[Outgoing],
+    now: int,
+    header: Mapping[str, Any],
+    most: int = MAX_DOCUMENTS,
+) -> list[dict[str, Any]]:
+    per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // most))
     result: list[dict[str, Any]] = []
     for start in range(0, len(outgoing), per_document):
         doc = documents.base(partition, ID_PREFIX + engine.ids.new(), "outbox")
@@ -70,10 +88,11 @@ def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
         trace, priority = doc.get("traceparent", ""), Priority.of(doc)
+        extra = {LANE: doc[LANE]} if LANE in doc else None
         for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
             to = other[0] if other else execution
             message = Message(MessageType(kind), tenant, to, task, item, priority)
-            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace))
+            result.append(out_message(message, f"{entry_id}.{position}", due_at, trace, extra))
     return result
 
 
