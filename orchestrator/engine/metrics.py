@@ -23,7 +23,7 @@ class Metrics:
 
     def gauge(self, name: str, label: str, value: int) -> None:
         """Set what is a level and not a count, such as the state of a breaker."""
-        self.counters[f"{name}{{{label}}}"] = value
+        self.counters[f"{name}{{{label}}}" if label else name] = value
 
     def value(self, name: str, label: str = "") -> int:
         """A counter's value, 0 if it never counted."""

@@ -2,9 +2,9 @@
 
 An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent"?, "priority"?,
 "lane"?, "sweepAt"}`, a message to another execution (a child's to its parent) with that one's id as
-a fifth field; its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on
-every resend of the entry, so that the broker's duplicate detection removes doubles, and never used
-for anything else.
+a fifth field; its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the
+same on every resend of the entry, so that the broker's duplicate detection removes doubles, and
+never used for anything else.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs
-from orchestrator.engine.breakers_silence import is_postponed
+from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs, slots
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.silence import is_postponed
 from orchestrator.engine.views import SweepReport
 from orchestrator.ports import OutMessage, Query, TransportError, Where
 
@@ -72,6 +72,7 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now):
             executions.append(_message(engine, doc, MessageType.CHECK))
             swept.append(_key(doc))
+    await slots.recount(engine)
     if not await _send(engine, tasks + signals + notifications + looks + executions):
         return SweepReport(outboxes=outboxes)
     for key in swept:
