@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from orchestrator.domain import breakers
+from orchestrator.domain import breakers, slots
 from orchestrator.engine import (
     children,
     event_letters,
     events,
+    gate,
     leadership,
     schedule_fire,
     waiting,
 )
 from tests.simulation.mutants import Mutant
 
-SCHEDULES, OUTAGE, EVENTS = "schedules", "outage", "events"
+SCHEDULES, OUTAGE, EVENTS, SHARING = "schedules", "outage", "events", "sharing"
 
 MUTANTS = (
+    Mutant(
+        "every process takes all slots",
+        slots,
+        "hold",
+        "left = limit - sum(one.count for one in others.values())",
+        "left = limit",
+        feature=SHARING,
+    ),
+    Mutant(
+        "slot not given back",
+        gate,
+        "Passage.__aexit__",
+        "if self._slot:",
+        "if False:",
+        feature=SHARING,
+    ),
     Mutant(
         "two leaders with one token",
         leadership,

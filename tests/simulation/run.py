@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import breaking, eventing, flows, scheduling
+from tests.simulation import breaking, eventing, flows, scheduling, sharing
 from tests.simulation.breaking import Outage
 from tests.simulation.eventing import Events
 from tests.simulation.faults import Fault, FaultPlan
@@ -21,6 +21,7 @@ from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
 from tests.simulation.redrive import Redrive, finish_held
 from tests.simulation.scheduling import Schedules
+from tests.simulation.sharing import Sharing
 from tests.simulation.signallers import signaller
 from tests.simulation.world import TENANT, Submission, World
 
@@ -32,6 +33,7 @@ KINDS: tuple[tuple[Callable[[random.Random, Profile], Feature], str, float], ...
     (Schedules, "schedules", scheduling.SHARE),
     (Outage, "outage", breaking.SHARE),
     (Events, "events", eventing.SHARE),
+    (Sharing, "sharing", sharing.SHARE),
 )
 """Parts of the platform, each with the share of seeds that exercise it."""
 Setup = Callable[[World], None]
