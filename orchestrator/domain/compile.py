@@ -39,6 +39,8 @@ from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
 from orchestrator.domain.workflow import (
     UNDO_SUFFIX,
+    ConcurrencyPolicy,
+    ConcurrencySpec,
     Jitter,
     NotifySpec,
     OnFailure,
@@ -90,7 +92,20 @@ def compile_workflow(validated: Validated) -> Workflow:
             )
             for one in definition.notify or ()
         ),
+        concurrency=concurrency_of(definition),
         undo={task.undoes: index[task.id] for task in hidden if task.undoes is not None},
+    )
+
+
+def concurrency_of(definition: Definition) -> ConcurrencySpec | None:
+    """The definition's `concurrency`."""
+    given = definition.concurrency
+    if given is None:
+        return None
+    return ConcurrencySpec(
+        limit=given.limit,
+        key=None if given.key is None else Template.compile(given.key),
+        policy=ConcurrencyPolicy(given.policy),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from orchestrator.domain.defaults import MAX_ATTEMPTS
+from orchestrator.domain.definition_concurrency import Concurrency
 from orchestrator.domain.definition_http import HttpRequest
 from orchestrator.domain.definition_notify import MAX_NOTIFICATIONS, Notification
 from orchestrator.domain.definition_types import (
@@ -245,6 +246,8 @@ class Definition(Model):
     """Of the whole execution."""
     priority: Literal["high", "standard", "low"] = "standard"
     """The queue on which tasks travel; a start may say otherwise."""
+    concurrency: Concurrency | None = None
+    """How many executions may run at the same time."""
     on_failure: Literal["failFast", "continue", "hold"] = "failFast"
     notify: Annotated[list[Notification], Field(max_length=MAX_NOTIFICATIONS)] | None = None
     """Who is told when an execution has ended."""

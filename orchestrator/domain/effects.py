@@ -57,6 +57,8 @@ def messages_for(
         )
         for number in notifying.due(workflow, events, state)
     ]
+    if workflow.concurrency is not None and any(map(_moves_place, events)):
+        out.append(Outgoing(Message(MessageType.PLACE, tenant, execution)))
     if draining or (failing and workflow.on_failure is OnFailure.FAIL_FAST):
         out += [
             Outgoing(_run(workflow, tenant, execution, task, item))
@@ -99,6 +101,18 @@ def _dispatched(event: ev.Event) -> Iterable[tuple[int, int | None]]:
             return ((event.task, event.start + offset) for offset in range(event.count))
         case _:
             return ()
+
+
+def _moves_place(event: ev.Event) -> bool:
+    """Whether the execution frees its place in its concurrency group, or wants one again."""
+    return isinstance(
+        event,
+        ev.ExecutionCompleted
+        | ev.ExecutionFailed
+        | ev.ExecutionCancelled
+        | ev.ExecutionReopened
+        | ev.CompensationReopened,
+    )
 
 
 def _due(event: ev.Event) -> Iterable[int]:

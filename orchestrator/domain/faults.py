@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.domain import definition as models
+from orchestrator.domain.definition_concurrency import Concurrency
 from orchestrator.domain.definition_http import HttpRequest
 from orchestrator.domain.definition_types import CUSTOM, Model
 from orchestrator.domain.errors import ErrorDetail
@@ -33,6 +34,7 @@ _CHILDREN: Final[dict[str, type[Model]]] = {
     "retry": models.Retry,
     "request": HttpRequest,
     "event": models.Event,
+    "concurrency": Concurrency,
 }
 _DEADLINE_HINTS: Final = {
     "do": "put it on the map: there it counts for all items together",

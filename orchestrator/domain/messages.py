@@ -24,6 +24,7 @@ class MessageType(StrEnum):
     TIMER_DUE = "timerDue"  # -> orchestration: a wait or a deadline may be due
     CHECK = "check"  # -> orchestration: the execution was silent; look after lost work
     SIGNAL_RECEIVED = "signalReceived"  # -> orchestration: a signal was stored
+    PLACE = "place"  # -> orchestration: look after its place in a concurrency group
     NOTIFY = "notify"  # -> tasks-standard: tell a webhook that the execution has ended
     RUN_TASK = "runTask"  # -> the queue of its class: claim and run
 
@@ -34,6 +35,7 @@ _QUEUE_OF: Final[dict[MessageType, str]] = {
     MessageType.TIMER_DUE: ORCHESTRATION_QUEUE,
     MessageType.CHECK: ORCHESTRATION_QUEUE,
     MessageType.SIGNAL_RECEIVED: ORCHESTRATION_QUEUE,
+    MessageType.PLACE: ORCHESTRATION_QUEUE,
     MessageType.NOTIFY: TASKS_STANDARD_QUEUE,
 }
 

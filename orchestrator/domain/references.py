@@ -161,6 +161,11 @@ def _short(source: str) -> str:
     return text if len(text) <= 120 else text[:120] + "…"
 
 
+def concurrency_site(value: Json) -> Site:
+    """The site of the key of a concurrency group: evaluated before anything has run."""
+    return Site("$.concurrency.key", value, BASE - {"tasks"})
+
+
 def output_site(value: Json) -> Site:
     """The site of the workflow's output."""
     return Site(child_path("$", "output"), value, BASE)

@@ -22,7 +22,12 @@ from orchestrator.domain.jsonschemas import check_schema
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
-from orchestrator.domain.references import ReferenceCheck, output_site, task_sites
+from orchestrator.domain.references import (
+    ReferenceCheck,
+    concurrency_site,
+    output_site,
+    task_sites,
+)
 from orchestrator.domain.task_checks import TaskCheck, check_retry
 from orchestrator.domain.topology import MAX_TASKS
 
@@ -153,6 +158,8 @@ def _check_whole(
             yield from task_check.check(task, tasks.paths[key])
             for site in task_sites(task, tasks.paths[key]):
                 yield from references.check(site, key)
+    if isinstance(group := raw.get("concurrency"), dict) and "key" in group:
+        yield from references.check(concurrency_site(group["key"]), None)
     if "output" in raw:
         yield from references.check(output_site(raw["output"]), None)
 

@@ -131,6 +131,23 @@ class TaskSpec:
         return work if work.type is TaskType.SIGNAL else None
 
 
+class ConcurrencyPolicy(StrEnum):
+    """What becomes of an execution that finds no place in its group."""
+
+    QUEUE = "queue"
+    SKIP = "skip"
+    CANCEL_PREVIOUS = "cancelPrevious"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConcurrencySpec:
+    """How many executions may run at the same time. `key`: of those that have an equal one."""
+
+    limit: int
+    key: Template | None
+    policy: ConcurrencyPolicy
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySpec:
     """Who is told of an end: a webhook, or a target of events."""
@@ -159,6 +176,7 @@ class Workflow:
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Signal name -> positions of the tasks, and of the maps whose items, wait for it."""
     notify: tuple[NotifySpec, ...] = ()
+    concurrency: ConcurrencySpec | None = None
     undo: Mapping[int, int] = field(default_factory=dict[int, int])
     """Task -> its compensation: a task of its own, behind all that the definition names."""
 

@@ -20,7 +20,7 @@ from orchestrator.domain.inputs import Cancel, Input, Pause, Resume, Terminate
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
-from orchestrator.engine import audit, competing, facts, inspect, relay
+from orchestrator.engine import audit, competing, facts, inspect, relay, shapes
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import commit
 from orchestrator.engine.core import Engine
@@ -112,6 +112,13 @@ async def act(
             raise ConflictError(
                 _refusal(action, status),
                 code=f"CANNOT_{action.name.upper()}",
+            )
+        if action is PAUSE and shapes.waiting_for(aggregate):
+            # Pausing begins it (its time limit counts), and it has no place to begin in.
+            raise ConflictError(
+                "the execution has not begun: it waits for a place in its concurrency group; "
+                "pause it when it runs, or cancel it",
+                code="CANNOT_PAUSE",
             )
         now = engine.clock.now()
         decision = await _decide(engine, aggregate, action, by, reason, now)

@@ -20,7 +20,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claimcheck, documents, kinship, overdue, signal_docs
+from orchestrator.engine import claimcheck, documents, kinship, overdue, places, signal_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.parked import is_overdue
@@ -69,6 +69,8 @@ async def inputs_of(
                 check = True
             case MessageType.SIGNAL_RECEIVED:
                 pass  # read below, all at once
+            case MessageType.PLACE:
+                pass  # `places` looks
             case MessageType.RUN_TASK | MessageType.NOTIFY:
                 pass  # not ours: it came to the wrong queue
     if check:
@@ -112,7 +114,8 @@ async def inputs_of(
                 items=tuple((task, item) for task, item in lost if item is not None),
             )
         )
-    return await kinship.admitted(engine, aggregate, inputs)
+    inputs = await kinship.admitted(engine, aggregate, inputs)
+    return await places.admitted(engine, aggregate, messages, inputs)
 
 
 def has_ended(aggregate: Aggregate, task: int, doc: dict[str, Any]) -> bool:

@@ -103,6 +103,7 @@ async def execution(
         event=EventOrigin(**header["event"]) if "event" in header else None,
         traceparent=header.get("traceparent"),
         seq=found.state.seq,
+        waiting_for=shapes.waiting_for(found),
         holding=shapes.holding(found),
         compensation=compensation.view(found),
         terminated=found.state.terminated,

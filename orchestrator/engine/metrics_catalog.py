@@ -37,6 +37,7 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_events_published_total": Metric("Events handed to a target", "target"),
     "weft_notifications_total": Metric("Completion notifications, by outcome", "outcome"),
     "weft_schedule_ticks_total": Metric("Ticks of schedules, by outcome", "outcome"),
+    "weft_concurrency_total": Metric("Executions at their concurrency group", "outcome"),
     "weft_children_cancelled_total": Metric("Children cancelled because of their parent"),
     "weft_projected_total": Metric("Rows of the read model written"),
     "weft_relayed_total": Metric("Outbox documents sent by the change feed", "kind"),

@@ -20,7 +20,17 @@ from orchestrator.domain.messages import BadMessage, Message, MessageType, decod
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import competing, deadletters, facts, handback, relay, repairs, signal_docs
+from orchestrator.engine import (
+    competing,
+    deadletters,
+    facts,
+    handback,
+    places,
+    relay,
+    repairs,
+    shapes,
+    signal_docs,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -150,6 +160,7 @@ async def advance(
                 await once(True)  # an operator may have reopened it since
                 return
             await signal_docs.put_away(engine, partition, messages)
+            await places.left(engine, aggregate, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
         now = engine.clock.now()
@@ -234,7 +245,7 @@ async def _hand_back_unseen(
     incoming: Sequence[Incoming],
 ) -> None:
     unseen = signal_docs.unseen(aggregate.state, messages)
-    if unseen:
+    if unseen and not shapes.waiting_for(aggregate):
         await handback.send(
             engine,
             unseen,

@@ -30,6 +30,7 @@ from orchestrator.engine import (
     facts,
     inspect,
     pins,
+    places,
     submit,
 )
 from orchestrator.engine.aggregate import Aggregate
@@ -87,8 +88,10 @@ async def replay(
             f"version {number} of workflow {name!r} has no task {start_at!r}",
             code="TASK_NOT_FOUND",
         )
+    read = latest or workflow.concurrency is not None
+    given = await claimcheck.load(engine, origin.input) if read else None
     if latest:
-        submit.check_input(workflow, await claimcheck.load(engine, origin.input))
+        submit.check_input(workflow, given)
     partition = (tenant, id)
     kept = () if start_at is None else _kept(origin, workflow, workflow.index[start_at])
     await _copy(engine, origin, workflow, kept, partition)
@@ -102,6 +105,7 @@ async def replay(
         "replayOf": execution,
         "tags": origin.header["tags"],
         **{documents.tag_field(tag): value for tag, value in origin.header["tags"].items()},
+        **places.header(workflow, tenant, id, given, origin.header["tags"]),
     }
     more = {"replayFrom": start_at, "key": key, "traceparent": traceparent or None}
     header |= {field: value for field, value in more.items() if value is not None}

@@ -60,6 +60,12 @@ def progress(state: ExecutionState) -> Progress:
     )
 
 
+def waiting_for(found: Aggregate) -> str | None:
+    """What an execution that has not begun waits for."""
+    begun = found.state.started_at is not None or found.state.status in TERMINAL_EXECUTION
+    return "concurrency" if "place" in found.header and not begun else None
+
+
 def holding(found: Aggregate) -> list[str]:
     """Ids of the tasks for which the execution waits for an operator."""
     over = found.state.status in TERMINAL_EXECUTION or found.state.ending is not None

@@ -29,7 +29,7 @@ from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, relay
+from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, places, relay
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
@@ -98,6 +98,7 @@ async def start(
         )
     runnable = await catalog.compiled(engine, tenant, workflow, number)
     check_input(runnable, input)
+    place = places.header(runnable, tenant, execution, input, labels)
     partition = (tenant, execution)
     try:
         payload = await claimcheck.store(engine, partition, "input", jsonvalues.dumps(input))
@@ -113,6 +114,7 @@ async def start(
         "requestHash": digest,
         **{documents.tag_field(name): value for name, value in labels.items()},
         **(more or {}),
+        **place,
     }
     if key is not None:
         header["key"] = key

@@ -126,6 +126,8 @@ class ExecutionView(ExecutionSummary):
     """The event that started it, through which trigger."""
     traceparent: str | None = None
     seq: int
+    waiting_for: str | None = None
+    """Why it has not begun: `concurrency`, a place in its group. None: it has, or is about to."""
     holding: list[str] = Field(default_factory=list)
     """Tasks whose failure an operator must decide about before it goes on (`onFailure: hold`)."""
     compensation: CompensationView | None = None

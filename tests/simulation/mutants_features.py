@@ -9,12 +9,14 @@ from orchestrator.engine import (
     events,
     gate,
     leadership,
+    places,
     schedule_fire,
     waiting,
 )
 from tests.simulation.mutants import Mutant
 
-SCHEDULES, OUTAGE, EVENTS, SHARING = "schedules", "outage", "events", "sharing"
+SCHEDULES, OUTAGE, EVENTS = "schedules", "outage", "events"
+CROWDS, SHARING = "crowds", "sharing"
 
 MUTANTS = (
     Mutant(
@@ -36,6 +38,7 @@ MUTANTS = (
     Mutant(
         "two leaders with one token",
         leadership,
+        places,
         "Leadership._contend",
         'token = max(int(found.body["token"]), self._floor) + 1',
         'token = max(int(found.body["token"]), self._floor, 1)',
@@ -126,5 +129,21 @@ MUTANTS = (
         "_cancel",
         "    try:\n",
         "    return\n    try:\n",
+    ),
+    Mutant(
+        "concurrency group stored without if_match",
+        places,
+        "_change",
+        "if_match=found.etag",
+        "if_match=None",
+        feature=CROWDS,
+    ),
+    Mutant(
+        "signal that begins an execution without a place",
+        places,
+        "admitted",
+        "isinstance(given, Start | SignalArrived) for given in inputs",
+        "isinstance(given, Start) for given in inputs",
+        feature=CROWDS,
     ),
 )

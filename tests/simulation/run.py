@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import breaking, eventing, flows, scheduling, sharing
+from tests.simulation import breaking, crowds, eventing, flows, scheduling, sharing
 from tests.simulation.breaking import Outage
+from tests.simulation.crowds import Crowds
 from tests.simulation.eventing import Events
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.features import Feature
@@ -34,6 +35,7 @@ KINDS: tuple[tuple[Callable[[random.Random, Profile], Feature], str, float], ...
     (Outage, "outage", breaking.SHARE),
     (Events, "events", eventing.SHARE),
     (Sharing, "sharing", sharing.SHARE),
+    (Crowds, "crowds", crowds.SHARE),
 )
 """Parts of the platform, each with the share of seeds that exercise it."""
 Setup = Callable[[World], None]
