@@ -102,6 +102,7 @@ async def build(
         others=(*others, front),
         authenticator=front,
         events_tenant=settings.events_tenant,
+        platform_tenant=settings.platform,
         sink=sink,
         event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(

@@ -92,7 +92,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Latest versions of changed documents, no deletes; in order within a logical partition only."""
+    """Latest versions of changed documents, no deletes; ordered within a logical partition only."""
 
     documents: list[Document]
     cursor: str  # never ahead of a document that was not returned

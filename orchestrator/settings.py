@@ -24,6 +24,8 @@ from orchestrator.settings_limits import LimitSettings
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
+DEFAULT_TENANT = "default"
+"""Of the development identity and of tokens of `weft token`."""
 
 
 class Settings(LimitSettings, BaseSettings):
@@ -132,8 +134,13 @@ class Settings(LimitSettings, BaseSettings):
         "nobody is let in without a token. Refused in Azure",
     )
     events_tenant: Tenant = Field(
-        default="default",
+        default=DEFAULT_TENANT,
         description="Whose events those are that come by the queue `events` or by Event Grid",
+    )
+    platform_tenant: Tenant | None = Field(
+        default=None,
+        description="Administrators of this tenant are the platform's: they set limits of tenants. "
+        "Left out: `default` with the local backend, else nobody can",
     )
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
@@ -156,6 +163,11 @@ class Settings(LimitSettings, BaseSettings):
         if self.egress_allow is not None:
             return self.egress_allow
         return LOOPBACK if self.backend == "local" else ()
+
+    @property
+    def platform(self) -> str:
+        """The tenant whose administrators are the platform's; empty: none."""
+        return self.platform_tenant or (DEFAULT_TENANT if self.backend == "local" else "")
 
     @property
     def auth_development(self) -> bool:

@@ -101,9 +101,32 @@ class ThrottledError(WeftError):
 
     code = "THROTTLED"
 
-    def __init__(self, message: str, *, retry_after_ms: int, code: str | None = None) -> None:
-        super().__init__(message, code=code)
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_ms: int,
+        code: str | None = None,
+        details: Sequence[ErrorDetail] = (),
+    ) -> None:
+        super().__init__(message, code=code, details=details)
         self.retry_after_ms = retry_after_ms
+
+
+class LimitError(ThrottledError):
+    """A limit of the tenant is reached: 429. `limit` is its name; nothing was stored."""
+
+    code = "LIMIT_EXCEEDED"
+
+    def __init__(self, limit: str, allowed: float, current: float, *, retry_after_ms: int) -> None:
+        seconds = max(1, -(-retry_after_ms // 1000))
+        super().__init__(
+            f"the tenant's limit {limit} ({allowed:g}) is reached; try again in {seconds} s, or "
+            "ask the platform's operators for more",
+            retry_after_ms=retry_after_ms,
+            details=(ErrorDetail(limit, f"{allowed:g} allowed, now {current:g}", self.code),),
+        )
+        self.limit = limit
 
 
 class UnavailableError(WeftError):

@@ -19,7 +19,15 @@ from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
-from orchestrator.engine import claimcheck, documents, facts, heartbeats, overdue, publish
+from orchestrator.engine import (
+    admission,
+    claimcheck,
+    documents,
+    facts,
+    heartbeats,
+    overdue,
+    publish,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
@@ -68,6 +76,7 @@ async def run(engine: Engine, claim: Claim) -> Outcome:
     try:
         async with asyncio.timeout(min(limit, left) / 1000):
             data = await _run(engine, claim, min(limit, left))
+        await admission.output(engine, claim.aggregate.partition[0], len(data))
         name = f"{claim.id}:{claim.attempt}"
         return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
     except LeaseLost:

@@ -27,9 +27,11 @@ from orchestrator.domain.errors import (
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.own_child import own_version
 from orchestrator.domain.support import unsupported
+from orchestrator.domain.tenant_limits import Limit
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
 from orchestrator.domain.validation import validate
 from orchestrator.domain.workflow import Workflow
+from orchestrator.engine import admission
 from orchestrator.engine import publish as publish_task
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -67,7 +69,7 @@ async def publish(
 ) -> PublishResult:
     """Check `source` and store it as the next version, unless the latest has the same content.
 
-    Raises `InvalidError` with every problem found, `TooLargeError`."""
+    Raises `InvalidError` with every problem found, `TooLargeError`, `LimitError` for a new name."""
     validated = await asyncio.to_thread(
         validate,
         source,
@@ -97,6 +99,8 @@ async def publish(
                 name=name, version=latest if same else latest + 1, created=False, dry_run=dry_run
             )
         number = latest + 1
+        if head is None:
+            await admission.stored(engine, tenant, Limit.DEFINITIONS, "workflow", name)
         operations = _publication(
             engine, tenant, validated.definition, text, digest, head, published_by
         )

@@ -25,11 +25,11 @@ BYTES_PER_JSON_BYTE = 6
 
 
 class PayloadTooLarge(Exception):
-    """Over `MAX_PAYLOAD_BYTES`; `size` in bytes."""
+    """Over `limit`; `size` in bytes."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limit: int = MAX_PAYLOAD_BYTES) -> None:
         super().__init__(
-            f"{size} bytes of JSON, the limit is {MAX_PAYLOAD_BYTES}; store the data elsewhere and "
+            f"{size} bytes of JSON, the limit is {limit}; store the data elsewhere and "
             "pass a reference"
         )
         self.size = size

@@ -95,6 +95,8 @@ class Engine:
     authenticator: Authenticator = field(default_factory=Closed)
     events_tenant: str = "default"
     """Whose events those are that no caller brings: of the events queue, of Event Grid."""
+    platform_tenant: str = ""
+    """Whose administrators are the platform's: they set the limits of tenants. Empty: nobody."""
     sink: EventSink | None = None
     """Where events for targets outside of the platform go. None: to its own queue of events."""
     event_targets: frozenset[str] = frozenset()

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 
 from orchestrator.domain import cloudevents, cloudevents_binary, jsonvalues
 from orchestrator.domain.cloudevents import CloudEvent
-from orchestrator.domain.errors import ErrorDetail, ThrottledError, UnavailableError, WeftError
+from orchestrator.domain.errors import (
+    ErrorDetail,
+    LimitError,
+    ThrottledError,
+    UnavailableError,
+    WeftError,
+)
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.parsing import parse_json_items
@@ -115,6 +121,10 @@ async def _later(
 ) -> None:
     """All of them again: those that were taken in will be found to be."""
     hops = 1 + handback.hops(incoming)
+    delay = handback.growing(hops)
+    if isinstance(error, LimitError):
+        # A limit of the tenant: however long that lasts, the events are not to be lost.
+        hops, delay = min(hops, handback.MAX_HOPS), max(delay, error.retry_after_ms)
     if hops > handback.MAX_HOPS:
         raise error
     engine.metrics.count("weft_events_total", "postponed")
@@ -130,7 +140,7 @@ async def _later(
         queue=EVENTS_QUEUE,
         body=body,
         message_id=engine.ids.new(),
-        due_at=engine.clock.now() + handback.growing(hops),
+        due_at=engine.clock.now() + delay,
         properties=properties,
     )
     await engine.transport.send([message])

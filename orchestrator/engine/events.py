@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.domain import jsonvalues
 from orchestrator.domain.cloudevents import CloudEvent
 from orchestrator.domain.errors import (
     ConflictError,
@@ -28,11 +29,12 @@ from orchestrator.domain.errors import (
     WeftError,
 )
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.topology import EXECUTIONS, MAX_EVENT_HOPS
+from orchestrator.domain.topology import EXECUTIONS, MAX_BODY_BYTES, MAX_EVENT_HOPS
 from orchestrator.domain.triggers import Trigger, TriggerFailed
-from orchestrator.engine import event_letters, submit
+from orchestrator.engine import admission, event_letters, submit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.tenant_limits import LimitBook
 from orchestrator.engine.trigger_book import TriggerBook
 from orchestrator.engine.views_events import EventReceipt
 
@@ -76,6 +78,17 @@ async def receive(
                 raise result
             receipts.append(result)
     return receipts
+
+
+async def check_sizes(engine: Engine, tenant: str, found: Sequence[CloudEvent]) -> None:
+    """Raises `TooLargeError` if the data of one of them is above the tenant's limit; nothing of
+    the request should be taken in then."""
+    limits = await engine.part(LimitBook).of(tenant)
+    if limits.max_payload >= MAX_BODY_BYTES:
+        return  # no request is that large
+    for event in found:
+        size = len(jsonvalues.dumps(event.body.get("data", event.body.get("data_base64"))))
+        await admission.payload(engine, tenant, size, f"the event {event.id[:SHOWN_CHARS]!r}")
 
 
 async def _take(

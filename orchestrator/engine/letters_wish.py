@@ -17,7 +17,7 @@ from orchestrator.domain.failure import Failure
 from orchestrator.domain.inputs import Accept, Input, Override, Retry
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.status import TaskStatus
-from orchestrator.engine import claimcheck, documents
+from orchestrator.engine import admission, claimcheck, documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import LetterStatus
@@ -122,6 +122,8 @@ async def kept(engine: Engine, aggregate: Aggregate, id: str, wish: Wish) -> dic
         return None
     name = f"{id}:{wish.action.value}"
     data = jsonvalues.dumps(wish.value)
+    what = "output" if wish.action is Action.SKIP else "input"
+    await admission.payload(engine, aggregate.partition[0], len(data), f"the {what}", f"$.{what}")
     return (await claimcheck.store(engine, aggregate.partition, name, data)).to_doc()
 
 

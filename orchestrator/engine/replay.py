@@ -22,6 +22,7 @@ from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import (
+    admission,
     audit,
     catalog,
     claimcheck,
@@ -58,7 +59,7 @@ async def replay(
     the first answer again (`created` False).
 
     Raises `NotFoundError` (execution, task), `ConflictError` (it has not ended; key reused;
-    archived), `InvalidError` (its input does not fit the latest version; reason)."""
+    archived), `InvalidError` (its input does not fit the latest version; reason), `LimitError`."""
     check_reason(reason)
     origin = await inspect.aggregate(engine, tenant, execution)
     name = origin.workflow.name
@@ -94,11 +95,9 @@ async def replay(
         submit.check_input(workflow, given)
     partition = (tenant, id)
     kept = () if start_at is None else _kept(origin, workflow, workflow.index[start_at])
-    await _copy(engine, origin, workflow, kept, partition)
     header = {
         "workflow": name,
         "version": number,
-        "input": await _moved(engine, origin.header["input"], partition, "input"),
         "startedBy": by,
         "priority": Priority.of(origin.header).value,
         "requestHash": digest,
@@ -113,7 +112,11 @@ async def replay(
     pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
     if pinned:
         header["pins"] = pinned
-    if not await submit.store(engine, partition, header, workflow, kept):
+    async with admission.start(engine, tenant, id) as seat:
+        await _copy(engine, origin, workflow, kept, partition)
+        header["input"] = await _moved(engine, origin.header["input"], partition, "input")
+        seat.created = await submit.store(engine, partition, header, workflow, kept)
+    if not seat.created:
         known = await submit.repeat(engine, tenant, id, digest, key or "")
         if known is None:
             raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")

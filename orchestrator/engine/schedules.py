@@ -23,8 +23,10 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.schedule import Schedule, render_input
+from orchestrator.domain.tenant_limits import Limit
 from orchestrator.domain.topology import CATALOG
 from orchestrator.engine import (
+    admission,
     audit,
     catalog,
     schedule_docs,
@@ -50,7 +52,8 @@ async def create(
     """Store a new schedule; it, and whether it is new: the same definition again changes nothing.
 
     Raises `InvalidError` with every problem (also: unknown workflow, input that does not fit it,
-    no tick to come), `ConflictError` (the name is taken by another one; the workflow is archived).
+    no tick to come), `ConflictError` (the name is taken by another one; the workflow is archived),
+    `LimitError`.
     """
     now = engine.clock.now()
     schedule = schedule_spec.parse(raw, created_at=now)
@@ -58,6 +61,7 @@ async def create(
     if known := await schedule_docs.read(engine, tenant, schedule.name):
         return _same(engine, known, definition), False
     await _check(engine, tenant, schedule, now)
+    await admission.stored(engine, tenant, Limit.SCHEDULES, schedule_docs.TYPE, schedule.name)
     body = schedule_docs.new_body(tenant, definition, schedule, now)
     body["paused"] = definition.get("paused") is True
     schedule_docs.set_due(body, schedule)

@@ -21,7 +21,6 @@ from orchestrator.domain.errors import (
     ErrorDetail,
     InvalidError,
     NotFoundError,
-    TooLargeError,
 )
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
@@ -32,8 +31,8 @@ from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.taken import mark_of
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
+from orchestrator.engine import admission, audit, claimcheck, documents, outbox, relay
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import audit, claimcheck, documents, outbox, relay
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.inspect import After
@@ -74,12 +73,9 @@ async def send(
     if known is not None:
         return _repeat(engine, known, digest)
     _check(aggregate, name, payload)
-    try:
-        kept = await claimcheck.store(
-            engine, partition, documents.signal_id(key), jsonvalues.dumps(payload)
-        )
-    except claimcheck.PayloadTooLarge as error:
-        raise TooLargeError(f"the payload has {error}") from None
+    data = jsonvalues.dumps(payload)
+    await admission.payload(engine, tenant, len(data), "the payload", "$.payload")
+    kept = await claimcheck.store(engine, partition, documents.signal_id(key), data)
     now = engine.clock.now()
     doc: dict[str, Any] = {
         **documents.base(partition, documents.signal_id(key), TYPE),

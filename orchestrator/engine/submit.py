@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +18,8 @@ from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.errors import (
     ConflictError,
     InvalidError,
+    LimitError,
     NotFoundError,
-    TooLargeError,
 )
 from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
 from orchestrator.domain.evolve import fold
@@ -29,7 +30,17 @@ from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import catalog, claimcheck, documents, outbox, pins, places, relay
+from orchestrator.engine import (
+    admission,
+    catalog,
+    claimcheck,
+    documents,
+    outbox,
+    pins,
+    places,
+    relay,
+)
+from orchestrator.engine.admission import Seat
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
@@ -70,7 +81,7 @@ async def start(
     Instead of a key, `id` may name the execution, where the caller derives it from what causes it;
     `more` is kept in the header. `priority`: the class of this execution; None: its workflow's.
     Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
-    `InvalidError` (input against its schema, all failures; tags), `TooLargeError`.
+    `InvalidError` (input against its schema, all failures; tags), `TooLargeError`, `LimitError`.
     """
     labels = dict(tags or {})
     check_tags(labels)
@@ -99,15 +110,11 @@ async def start(
     runnable = await catalog.compiled(engine, tenant, workflow, number)
     check_input(runnable, input)
     place = places.header(runnable, tenant, execution, input, labels)
-    partition = (tenant, execution)
-    try:
-        payload = await claimcheck.store(engine, partition, "input", jsonvalues.dumps(input))
-    except claimcheck.PayloadTooLarge as error:
-        raise TooLargeError(f"the input has {error}") from None
+    data = jsonvalues.dumps(input)
+    await admission.payload(engine, tenant, len(data), "the input", "$.input")
     header: dict[str, Any] = {
         "workflow": workflow,
         "version": number,
-        "input": payload.to_doc(),
         "tags": labels,
         "startedBy": started_by,
         "priority": (priority or runnable.priority).value,
@@ -120,12 +127,27 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
-    if pinned := await pins.resolve(engine, tenant, runnable):
-        header["pins"] = pinned
     header |= {} if link is None else link.header
-    created = await store(engine, partition, header, runnable)
-    if not created:
-        same = digest if link is None else None
+    same = digest if link is None else None
+    # A child belongs to what was admitted.
+    entry = admission.start(engine, tenant, execution) if link is None else nullcontext(Seat())
+    try:
+        async with entry as seat:
+            partition = (tenant, execution)
+            payload = await claimcheck.store(engine, partition, "input", data)
+            header["input"] = payload.to_doc()
+            if pinned := await pins.resolve(engine, tenant, runnable):
+                header["pins"] = pinned
+            seat.created = await store(engine, partition, header, runnable)
+    except LimitError:
+        # What was started before is answered, whatever the limits say now.
+        if id is None and key is None:
+            raise
+        known = await repeat(engine, tenant, execution, same, key or "")
+        if known is None:
+            raise
+        return known
+    if not seat.created:
         known = await repeat(engine, tenant, execution, same, key or "")
         if known is None:
             raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")

@@ -35,6 +35,7 @@ from orchestrator.domain.errors import (
     MalformedError,
     NotFoundError,
 )
+from orchestrator.domain.identity import is_tenant
 from orchestrator.engine.core import Engine
 from orchestrator.engine.grants import GrantBook
 from orchestrator.functions.requests import Param
@@ -154,6 +155,27 @@ async def admit(
     caller = Caller(principal, tenant or _tenant(req, principal), engine)
     some = Resource(tenant=caller.tenant, reach=Reach.SOME)
     await caller.must(scope, some, unknown_tenant(caller.tenant))
+    return caller
+
+
+async def admit_platform(
+    req: func.HttpRequest, engine: Engine, scope: Scope, *, tenant: str, only: bool
+) -> Caller:
+    """As `admit`, for a route about the tenant itself that administrators of the platform may call
+    for every tenant: who has `workflow:admin` in the platform's own one. `only`: nobody else may,
+    with whatever grants. Asks about all of the tenant, so nothing is left to check."""
+    principal = await engine.authenticator.identify(req.headers)
+    if not is_tenant(tenant):
+        raise unknown_tenant(tenant)
+    caller = Caller(principal, tenant, engine)
+    if engine.platform_tenant:
+        platform = Caller(principal, engine.platform_tenant, engine)
+        if await platform.may_all(Scope.ADMIN):
+            return caller
+    await caller.must_for_all(scope)
+    if only:
+        reason = f"this needs the scope {scope} in the platform's own tenant"
+        raise forbidden(Deny(scope, reason))
     return caller
 
 

@@ -170,7 +170,7 @@ class ReplayRequest(BaseModel):
         ),
         202: Reply(description="Accepted, as an execution", model=StartResult, headers=LOCATION),
     },
-    errors=_ERRORS,
+    errors=(*_ERRORS, 429),
 )
 async def replay_execution(call: Call) -> Answer:
     """A new execution with the input and tags of an ended one, linked to it. From a task: that one

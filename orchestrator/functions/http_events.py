@@ -95,6 +95,7 @@ async def send_events(call: Call) -> Answer:
         engine.metrics.count("weft_events_total", "invalid", by=bad)
     if bad and not good:
         raise _all_bad([error for error in found if isinstance(error, MalformedError)])
+    await events.check_sizes(engine, call.tenant, good)
     taken = iter(await events.receive(engine, call.tenant, good, traceparent=call.trace.parent))
     items = [next(taken) if isinstance(one, CloudEvent) else _refused(one) for one in found]
     return Answer(body=EventsReceipt(accepted=len(good), refused=bad, items=items), status=202)

@@ -23,6 +23,7 @@ from orchestrator.functions import (
     http_events,
     http_executions,
     http_grants,
+    http_limits,
     http_schedules,
     http_signals,
     http_triggers,
@@ -195,6 +196,7 @@ def operations() -> list[Route]:
         http_events.ROUTES,
         http_audit.ROUTES,
         http_grants.ROUTES,
+        http_limits.ROUTES,
         ROUTES,
     )
     return [route for table in tables for route in table.all if not route.hidden]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import azure.functions as func
 import orjson
@@ -146,6 +146,9 @@ class Route:
     """What the caller must have been granted. None, an oversight: the most there is."""
     checks: bool = False
     """The handler itself checks what the request is about: rows of a list, names in the body."""
+    platform: Literal["", "too", "only"] = ""
+    """Administrators of the platform may call it for every tenant: `too`, beside those who have the
+    scope in that tenant, or `only` they."""
     hidden: bool = False  # not an operation: catches what no route matches
 
     @property
@@ -221,7 +224,7 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
             path=requests.read_params(route.path_params, given, what="part"),
             query={} if route.hidden else requests.read_params(route.query, req.params),
         )
-        if engine is not None and not route.checks:
+        if engine is not None and not (route.checks or route.platform):
             await guards.check(engine, call.principal, _needed(route), route.path, call.path)
         with of_request(requests.origin(req, trace.id)):
             return _response(await route.handler(call), trace.id)
@@ -241,6 +244,10 @@ async def _admit(
         return None, None
     engine = await provider.get()
     named = given.get(http_params.TENANT.name)
+    if route.platform:
+        return engine, await access.admit_platform(
+            req, engine, _needed(route), tenant=named or "", only=route.platform == "only"
+        )
     return engine, await access.admit(req, engine, _needed(route), tenant=named)
 
 

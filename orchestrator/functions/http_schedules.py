@@ -73,7 +73,7 @@ def _revision(req: func.HttpRequest) -> int | None:
             headers={"Location": "Address of the schedule", **etags.ANSWERED},
         ),
     },
-    errors=(409, 413, 415, 422),
+    errors=(409, 413, 415, 422, 429),
 )
 async def create_schedule(call: Call) -> Answer:
     """JSON or YAML. Exactly one of `cron`, `interval` and `at`. Every fault is listed, each with

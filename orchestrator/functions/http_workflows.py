@@ -56,7 +56,7 @@ _DRY_RUN: Final = Param(
             example={"name": "hello", "version": 1, "created": True, "dryRun": False},
         ),
     },
-    errors=(409, 413, 415, 422),
+    errors=(409, 413, 415, 422, 429),
 )
 async def publish_workflow(call: Call) -> Answer:
     """JSON or YAML. Every fault of the definition is listed, each with its path, a code and a hint.

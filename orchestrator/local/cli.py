@@ -29,6 +29,7 @@ from orchestrator.local import (
     cli_schedules,
     cli_signals,
     cli_smoke,
+    cli_tenants,
     cli_triggers,
     cli_version,
     cli_watch,
@@ -305,6 +306,7 @@ cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
 cli_audit.register(app)
+cli_tenants.register(app)
 cli_smoke.register(app)
 
 

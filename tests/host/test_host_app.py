@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[2]
 HTTP_FUNCTIONS = {
     "get_grants": "GET v1/tenants/{tenantId}/grants",
     "put_grants": "PUT v1/tenants/{tenantId}/grants",
+    "get_limits": "GET v1/tenants/{tenantId}/limits",
+    "put_limits": "PUT v1/tenants/{tenantId}/limits",
     "publish_workflow": "POST v1/workflows",
     "list_workflows": "GET v1/workflows",
     "get_workflow": "GET v1/workflows/{name}",

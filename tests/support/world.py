@@ -246,6 +246,7 @@ class World:
             ids=self.ids,
             worker=worker,
             authenticator=DEVELOPMENT,
+            platform_tenant="default",
             tunables=self.tunables,
         )
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.errors import ConflictError, InvalidError, NotFoundError, TooLargeError
+from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import INLINE_PAYLOAD_BYTES, ORCHESTRATION_QUEUE
 from orchestrator.engine import control, letters_act, letters_list, replay, signals
+from orchestrator.engine.core import Tunables
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from tests.support.definitions import flow, task
@@ -254,9 +256,8 @@ async def test_signal_with_a_large_payload_is_not_loaded_to_be_copied(make: Make
     assert world.activities.calls[0].input == text
 
 
-async def test_signal_payload_over_the_limit_is_refused(make: MakeWorld, monkeypatch: Any) -> None:
-    monkeypatch.setattr("orchestrator.engine.claimcheck.MAX_PAYLOAD_BYTES", 70_000)
-    world = await make()
+async def test_signal_payload_over_the_limit_is_refused(make: MakeWorld) -> None:
+    world = await make(tunables=Tunables(limits=TenantLimits(payload_bytes=70_000)))
     id = await started(world, s=awaiting())
     with pytest.raises(TooLargeError):
         await send(world, id, payload="x" * 70_001)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import EVENTS_QUEUE, EXECUTIONS
 from orchestrator.engine import event_queue, handback, letters_act, letters_list, triggers
+from orchestrator.engine.core import Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
@@ -172,3 +174,20 @@ async def test_an_event_grid_event_is_taken_and_one_that_is_none_is_kept(world: 
     assert len(await executions(world)) == 1
     assert {letter.reason for letter in await letters(world)} == {"unreadable"}
     assert len(await letters(world)) == 3
+
+
+async def test_events_above_a_limit_come_again_until_they_are_admitted(make: Any) -> None:
+    """However long that takes: a limit is no reason to lose an event or to call it dead."""
+    limits = TenantLimits(starts_per_second=1, starts_burst=1)
+    world = await ready(await make(tunables=Tunables(limits=limits)))
+    batch = [{**EVENT, "id": str(n)} for n in range(3)]
+    late = {handback.HOPS: str(handback.MAX_HOPS)}
+    await handle(world, batch, properties=late)
+    (again,) = [one for one in world.transport.messages if one.queue == EVENTS_QUEUE]
+    assert again.properties[handback.HOPS] == str(handback.MAX_HOPS)
+    assert again.due_at is not None
+    assert again.due_at > world.clock.now()
+    await world.run_until_quiet()
+    assert len(await executions(world)) == 3
+    assert await letters(world) == []
+    assert world.engine.metrics.counters["weft_events_total{postponed}"] == 2

@@ -20,6 +20,7 @@ from tests.support.identities import Doors, admin
 from tests.support.world import FakeActivities, World
 
 ACME, BETA = "acme", "beta"
+PLATFORM = "platform"
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {}}
 TRIGGER = {"workflow": "billing-run", "match": {"type": "order.placed"}}
 SCHEDULE = {"workflow": "billing-run", "cron": "0 9 * * *"}
@@ -37,6 +38,8 @@ def people() -> dict[str, Principal]:
     found = {
         "root": admin(ACME, "root"),
         "beta": admin(BETA, "root"),
+        "platform": admin(PLATFORM, "pat"),
+        "platform-viewer": person(Scope.READ, Scope.OPERATE, tenant=PLATFORM),
         "nobody": Principal(subject="nobody", tenants=(ACME,)),
         "stateless": Principal(subject="stateless"),
         "both": Principal(
@@ -111,6 +114,7 @@ BODIES: dict[str, Any] = {
     "test_trigger": EVENT,
     "send_events": EVENT,
     "put_grants": {"grants": []},
+    "put_limits": {"openExecutions": 5},
 }
 
 
@@ -119,6 +123,7 @@ async def place(folder: Any) -> Place:
     activities = FakeActivities(noop=lambda call: None, boom=boom)
     world = await World(folder, activities).open()
     world.engine.authenticator = Doors(**people())
+    world.engine.platform_tenant = PLATFORM
     for name in ("billing-run", "orders"):
         source = flow(name, a=task("boom", retry=retry(1)))
         await catalog.publish(world.engine, ACME, source)

@@ -19,6 +19,7 @@ from orchestrator.functions import (
     http_events,
     http_executions,
     http_grants,
+    http_limits,
     http_operations,
     http_schedules,
     http_signals,
@@ -33,6 +34,7 @@ ENGINE: Any = SimpleNamespace(
     authenticator=DEVELOPMENT,
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
+    platform_tenant="",
 )
 PROGRESS = views.Progress(total=1)
 EXECUTION = {
@@ -81,6 +83,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_breakers.blueprint(provider),
         http_audit.blueprint(provider),
         http_grants.blueprint(provider),
+        http_limits.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),
         http_operations.blueprint(provider),

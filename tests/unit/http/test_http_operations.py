@@ -206,7 +206,7 @@ async def test_every_http_function_is_in_the_openapi_document_and_vice_versa(
         for method in one.methods
     }
     assert described == bound
-    assert len(bound) == 63
+    assert len(bound) == 65
 
 
 async def test_every_reference_in_the_openapi_document_resolves(client: Client) -> None:
@@ -250,7 +250,7 @@ async def test_openapi_has_the_shapes_of_the_wire(client: Client) -> None:
     publish = document["paths"]["/v1/workflows"]["post"]
     assert set(publish["requestBody"]["content"]) >= {"application/json", "application/yaml"}
     assert set(publish["responses"]) == {
-        *("200", "201", "400", "401", "403", "409", "413", "415", "422", "500", "503")
+        *("200", "201", "400", "401", "403", "409", "413", "415", "422", "429", "500", "503")
     }
 
 
