@@ -104,9 +104,10 @@ async def _chains(platform: Platform, name: str, count: int, every_s: float) -> 
     for _ in range(count):
         ids.append((await submit.start(platform.engine, B, name, None)).id)
         await asyncio.sleep(every_s)
-    for id in ids:
-        while not await _ended(platform, B, id):
-            await asyncio.sleep(LOOK_S)
+    waiting = set(ids)
+    while waiting:
+        await asyncio.sleep(LOOK_S)
+        waiting = {id for id in waiting if not await _ended(platform, B, id)}
     found: list[int] = []
     for id in ids:
         doc = await platform.engine.store.read(EXECUTIONS, (B, id), id)

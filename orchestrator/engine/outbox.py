@@ -38,16 +38,24 @@ def build(
 ) -> list[dict[str, Any]]:
     """Outbox documents for `outgoing`, to be created in the committing batch. `header`: of the
     execution; its trace context and its class go with the messages."""
-    ready = [one for one in outgoing if one.message.queue in TASK_QUEUES and one.due_at is None]
-    over = engine.part(Lanes).beyond(partition[0], len(ready))
+    tasks = sum(_begins(one) for one in outgoing)
+    over = engine.part(Lanes).beyond(partition[0], tasks)
     if not over:
         return _documents(engine, partition, outgoing, now, header)
-    last = ready[len(ready) - over :]
-    own = [one for one in outgoing if one not in last]
+    own: list[Outgoing] = []
+    last: list[Outgoing] = []  # of the tasks, in their order
+    for one in outgoing:
+        tasks -= _begins(one)
+        (last if _begins(one) and tasks < over else own).append(one)
     docs = _documents(engine, partition, last, now, header, MAX_DOCUMENTS // 2)
     for doc in docs:
         doc[LANE] = OVERFLOW
     return [*_documents(engine, partition, own, now, header, MAX_DOCUMENTS // 2), *docs]
+
+
+def _begins(one: Outgoing) -> bool:
+    """Whether it is a task that may begin now."""
+    return one.due_at is None and one.message.queue in TASK_QUEUES
 
 
 def _documents(

@@ -74,6 +74,8 @@ async def test_what_a_flood_dispatches_beyond_its_share_goes_to_the_low_queue(
         (TENANT, TASKS_STANDARD_QUEUE): PLACES,
         (TENANT, TASKS_LOW_QUEUE): 50 - PLACES,
     }
+    moved = [decode(one.body).task for one in world.transport.messages if LANE in one.properties]
+    assert moved == [f"t{number}" for number in range(PLACES, 50)], "the last ones"
     sent = [one for one in world.transport.sent if one.queue.startswith("tasks-")]
     assert len(sent) == 51, "no message more than without"
     await world.settle()
