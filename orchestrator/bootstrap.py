@@ -110,6 +110,7 @@ async def build(
             silence_ms=settings.silence_ms,
             outbox_grace_ms=settings.outbox_grace_ms,
             retry_grace_ms=settings.retry_grace_ms,
+            retention=settings.kept,
             audit_days=settings.audit_days,
             limits=settings.tenant_limits,
             breaker=BreakerRules(

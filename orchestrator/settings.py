@@ -10,12 +10,14 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator import settings_rules as rules
+from orchestrator.domain.retention import Retention, parse_age, parse_ages
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.settings_auth import EasyClaims, Issuers, Tenant, auth_faults
 from orchestrator.settings_azure import AzureSettings
 from orchestrator.settings_egress import LOOPBACK, Networks
@@ -26,6 +28,16 @@ PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
 DEFAULT_TENANT = "default"
 """Of the development identity and of tokens of `weft token`."""
+
+
+def _ages(text: str) -> str:
+    parse_ages(text)
+    return text
+
+
+def _age(text: str) -> str:
+    parse_age(text)
+    return text
 
 
 class Settings(LimitSettings, BaseSettings):
@@ -95,6 +107,19 @@ class Settings(LimitSettings, BaseSettings):
         ge=1_000,
         le=3_600_000,
         description="When another task may try because the one that tries has not ended",
+    )
+    retention: Annotated[str, AfterValidator(_ages)] = Field(
+        default="30d",
+        description="How long executions are kept after their end: a duration, `never`, or "
+        "`completed=7d,failed=90d,cancelled=never`",
+    )
+    archive: bool = Field(
+        default=True,
+        description="Whether a compressed copy of what is removed goes to the payload store first",
+    )
+    archive_retention: Annotated[str, AfterValidator(_age)] = Field(
+        default="365d",
+        description="How long such a copy is kept: a duration, or `never` (it is never removed)",
     )
     audit_days: int = Field(
         default=0,
@@ -179,6 +204,18 @@ class Settings(LimitSettings, BaseSettings):
     def worker_name(self) -> str:
         """This process in leases and attempts: `WEFT_WORKER`, or host and process id."""
         return self.worker or f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def kept(self) -> Retention:
+        """`WEFT_RETENTION`, `WEFT_ARCHIVE` and `WEFT_ARCHIVE_RETENTION`."""
+        ages = parse_ages(self.retention)
+        return Retention(
+            completed_ms=ages[ExecutionStatus.COMPLETED],
+            failed_ms=ages[ExecutionStatus.FAILED],
+            cancelled_ms=ages[ExecutionStatus.CANCELLED],
+            archive=self.archive,
+            archive_ms=parse_age(self.archive_retention),
+        )
 
 
 class SettingsError(Exception):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.domain.breakers import BreakerRules
+from orchestrator.domain.retention import Retention
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import MAX_CONCURRENT_TASKS
 from orchestrator.engine.lru import Lru
@@ -68,6 +69,7 @@ class Tunables:
     active_ms: int = 60_000
     """How long a tenant that had work counts as one who wants its share; 0: no fair shares."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
+    retention: Retention = field(default_factory=Retention)
     limits: TenantLimits = field(default_factory=TenantLimits)
     """Of every tenant, where nothing else was written for it."""
     audit_days: int = 0

@@ -69,7 +69,13 @@ async def erase(
 
 
 def refuse_if_erased(header: dict[str, Any]) -> None:
-    """Raises `ConflictError` (ERASED): what it would need is not there any more."""
+    """Raises `ConflictError` (ERASED, ARCHIVED): what it would need is not there any more."""
+    if "archiving" in header:
+        raise ConflictError(
+            "the execution is being archived, because it ended long ago; restore it from the "
+            "archive first",
+            code="ARCHIVED",
+        )
     if "erasing" in header:
         raise ConflictError(
             "the execution's data was erased; it can be looked at, but not run again",

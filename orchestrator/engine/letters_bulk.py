@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from orchestrator.domain.errors import ConflictError, NotFoundError, WeftError
+from orchestrator.domain.errors import ConflictError, LimitError, NotFoundError, WeftError
 from orchestrator.domain.inputs import Retry
 from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import ExecutionStatus
@@ -115,7 +115,7 @@ async def _some(
         await competing.compete(engine, (tenant, letters[0].body["executionId"]), once)
     except Outdated:
         refused += [_refusal(one, competing.too_fast()) for one in left]
-    except (ConflictError, NotFoundError) as error:
+    except (ConflictError, NotFoundError, LimitError) as error:
         if len(left) == 1:
             return done, [_refusal(left[0], error)]
         # One of them may be to blame for all: each by itself.

@@ -38,6 +38,9 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_notifications_total": Metric("Completion notifications, by outcome", "outcome"),
     "weft_schedule_ticks_total": Metric("Ticks of schedules, by outcome", "outcome"),
     "weft_concurrency_total": Metric("Executions at their concurrency group", "outcome"),
+    "weft_retention_total": Metric(
+        "Ended executions and archives, by what became of them", "outcome"
+    ),
     "weft_children_cancelled_total": Metric("Children cancelled because of their parent"),
     "weft_projected_total": Metric("Rows of the read model written"),
     "weft_relayed_total": Metric("Outbox documents sent by the change feed", "kind"),

@@ -11,6 +11,7 @@ import azure.functions as func
 from orchestrator.functions import (
     change_feed,
     event_grid,
+    http_archive,
     http_audit,
     http_breakers,
     http_control,
@@ -49,6 +50,7 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         http_events,
         http_triggers,
         http_audit,
+        http_archive,
         http_operations,
         queue_orchestration,
         queue_tasks,

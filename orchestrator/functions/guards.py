@@ -16,6 +16,7 @@ from orchestrator.domain.authz import Allow, Resource, Scope
 from orchestrator.domain.errors import NotFoundError
 from orchestrator.domain.jsontypes import Json
 from orchestrator.engine import (
+    archive,
     catalog,
     inspect,
     letters_list,
@@ -93,12 +94,22 @@ async def _trigger(engine: Engine, tenant: str, given: Any) -> Found | None:
     return Resource(tenant=tenant, workflow=raw["workflow"]), trigger_store.unknown(name)
 
 
+async def _archived(engine: Engine, tenant: str, given: Any) -> Found:
+    id = given["archiveId"]
+    body = await archive.stored(engine, tenant, id)
+    one = Resource(
+        tenant=tenant, workflow=body["workflow"], tags=body["tags"], owner=body["startedBy"]
+    )
+    return one, archive.unknown(id)
+
+
 _FINDERS: Final[dict[str, Callable[[Engine, str, Any], Awaitable[Found | None]]]] = {
     "v1/workflows/{name}": _workflow,
     "v1/executions/{id}": _execution,
     "v1/deadletters/{letterId}": _letter,
     "v1/schedules/{schedule}": _schedule,
     "v1/triggers/{triggerName}": _trigger,
+    "v1/archive/{archiveId}": _archived,
 }
 
 

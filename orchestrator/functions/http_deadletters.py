@@ -174,7 +174,7 @@ async def _act(call: Call, action: Action, reason: str, **more: Any) -> Answer:
     summary="Retry a dead letter",
     body=_described(RetryRequest, {"reason": "address corrected", "input": {"to": "Berlin"}}),
     replies={200: Reply(description="It is RETRIED", model=DeadLetterView)},
-    errors=_ERRORS,
+    errors=(*_ERRORS, 429),
 )
 async def retry_deadletter(call: Call) -> Answer:
     """Runs the task (or the item) again, with all its attempts before it, perhaps with another

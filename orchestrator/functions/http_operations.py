@@ -16,6 +16,7 @@ from orchestrator.engine import health, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
+    http_archive,
     http_audit,
     http_breakers,
     http_control,
@@ -195,6 +196,7 @@ def operations() -> list[Route]:
         http_triggers.ROUTES,
         http_events.ROUTES,
         http_audit.ROUTES,
+        http_archive.ROUTES,
         http_grants.ROUTES,
         http_limits.ROUTES,
         ROUTES,

@@ -192,9 +192,26 @@ TENANT: Final = Param(
     read=identifier,
     example="acme",
 )
+ARCHIVE: Final = Param(
+    name="archiveId",
+    description="Id of the archive: of the execution, and when it ended",
+    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
+    read=identifier,
+)
 PATH: Final[dict[str, Param]] = {
     param.name: param
-    for param in (NAME, NUMBER, EXECUTION, TASK, LETTER, SCHEDULE, DEPENDENCY, TRIGGER, TENANT)
+    for param in (
+        NAME,
+        NUMBER,
+        EXECUTION,
+        TASK,
+        LETTER,
+        SCHEDULE,
+        DEPENDENCY,
+        TRIGGER,
+        TENANT,
+        ARCHIVE,
+    )
 }
 
 LIMIT: Final = Param(

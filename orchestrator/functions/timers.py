@@ -1,7 +1,7 @@
-"""Timer triggers: the sweeper, which mends whatever a crash or a lost message left behind, and the
-scheduler, which starts what schedules say.
+"""Timer triggers: the sweeper, which mends whatever a crash or a lost message left behind, the
+scheduler, which starts what schedules say, and retention, which removes what ended long ago.
 
-Timers come late, twice or not at all, so nothing here counts calls: both look at what is due.
+Timers come late, twice or not at all, so nothing here counts calls: all look at what is due.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 import azure.functions as func
 
-from orchestrator.engine import schedule, sweep
+from orchestrator.engine import retain, schedule, sweep
 from orchestrator.functions.provider import EngineProvider
 
 SWEEP_SCHEDULE: Final = "*/15 * * * * *"
@@ -18,9 +18,12 @@ SWEEP_SCHEDULE: Final = "*/15 * * * * *"
 SCHEDULER_SCHEDULE: Final = "*/5 * * * * *"
 """Every 5 seconds: how late a tick is started at most, if the timer comes in time."""
 
+RETENTION_SCHEDULE: Final = "0 */10 * * * *"
+"""Every 10 minutes: what is kept for days may be kept minutes longer."""
+
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The functions `sweeper` and `scheduler`, bound to `provider`'s engine."""
+    """The functions `sweeper`, `scheduler` and `retention`, bound to `provider`'s engine."""
     bp = func.Blueprint()
 
     # use_monitor False: the schedule's state in storage would only serve to make up a missed sweep,
@@ -46,5 +49,16 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def scheduler(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await schedule.run_due(engine)
+
+    @bp.function_name("retention")
+    @bp.timer_trigger(
+        arg_name="timer",
+        schedule=RETENTION_SCHEDULE,
+        run_on_startup=False,
+        use_monitor=False,
+    )
+    async def retention(timer: func.TimerRequest) -> None:
+        engine = await provider.get()
+        await retain.run(engine)
 
     return bp

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
+    cli_archive,
     cli_audit,
     cli_auth,
     cli_breakers,
@@ -306,6 +307,7 @@ cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
 cli_audit.register(app)
+cli_archive.register(app)
 cli_tenants.register(app)
 cli_smoke.register(app)
 

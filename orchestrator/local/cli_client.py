@@ -233,9 +233,9 @@ class Client:
                 return
             params["cursor"] = page["nextCursor"]
 
-    def _call(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
+    def _answer(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         try:
-            response = self._request(method, path, **kwargs)
+            return self._request(method, path, **kwargs)
         except httpx.TimeoutException as error:
             raise Fault(
                 "TIMEOUT", f"{self.url} did not answer in time.", exit_code=UNREACHABLE
@@ -247,6 +247,9 @@ class Client:
                 "another with --url or WEFT_URL.",
                 exit_code=UNREACHABLE,
             ) from error
+
+    def _call(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
+        response = self._answer(method, path, **kwargs)
         if response.status_code == NO_CONTENT:
             return {}
         try:

@@ -75,6 +75,11 @@ HTTP_FUNCTIONS = {
     "list_signals": "GET v1/executions/{id}/signals",
     "list_audit": "GET v1/audit",
     "verify_audit": "GET v1/audit/verify",
+    "list_archive": "GET v1/archive",
+    "show_archive": "GET v1/archive/{archiveId}",
+    "read_archive": "GET v1/archive/{archiveId}/content",
+    "restore_archive": "POST v1/archive/{archiveId}/restore",
+    "delete_archive": "DELETE v1/archive/{archiveId}",
     "list_breakers": "GET v1/breakers",
     "get_breaker": "GET v1/breakers/{dependency}",
     "open_breaker": "POST v1/breakers/{dependency}/open",
@@ -156,8 +161,9 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         "project_visibility",
         "sweeper",
         "scheduler",
+        "retention",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 15
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 16
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -207,6 +213,9 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
     scheduler = found["scheduler"].binding
     assert isinstance(scheduler, TimerBinding)
     assert scheduler.schedule.next_after(0) == 5_000
+    retention = found["retention"].binding
+    assert isinstance(retention, TimerBinding)
+    assert retention.schedule.next_after(0) == 600_000
     assert all(function.is_async for function in found.values())
 
 

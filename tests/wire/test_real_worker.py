@@ -203,6 +203,14 @@ TRIGGERS: dict[str, dict[str, Any]] = {
         "runOnStartup": False,
         "useMonitor": False,
     },
+    "retention": {
+        "type": "timerTrigger",
+        "direction": "IN",
+        "name": "timer",
+        "schedule": "0 */10 * * * *",
+        "runOnStartup": False,
+        "useMonitor": False,
+    },
 }
 """Every trigger that is not HTTP, as the host reads it. A new function gets its entry here."""
 

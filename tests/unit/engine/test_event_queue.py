@@ -10,7 +10,14 @@ import pytest
 
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import EVENTS_QUEUE, EXECUTIONS
-from orchestrator.engine import event_queue, handback, letters_act, letters_list, triggers
+from orchestrator.engine import (
+    event_queue,
+    handback,
+    letters_act,
+    letters_bulk,
+    letters_list,
+    triggers,
+)
 from orchestrator.engine.core import Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.letters_list import LetterFilter
@@ -191,3 +198,18 @@ async def test_events_above_a_limit_come_again_until_they_are_admitted(make: Any
     assert len(await executions(world)) == 3
     assert await letters(world) == []
     assert world.engine.metrics.counters["weft_events_total{postponed}"] == 2
+
+
+async def test_dead_events_above_a_limit_are_named_and_stay_open(make: Any) -> None:
+    limits = TenantLimits(starts_per_second=0.01, starts_burst=1)
+    world = await ready(await make(tunables=Tunables(limits=limits)))
+    for n in range(3):
+        body = json.dumps({**EVENT, "id": str(n)}).encode()
+        await event_queue.capture_dead(
+            world.engine, TENANT, Incoming(body=body, message_id=f"m{n}")
+        )
+    wish = Wish(action=Action.RETRY, by="ann")
+    found = await letters_bulk.bulk(world.engine, TENANT, LetterFilter(), wish, limit=100)
+    assert (found.done, [one.code for one in found.refused]) == (1, ["LIMIT_EXCEEDED"] * 2)
+    assert len(await executions(world)) == 1
+    assert sorted(one.status.value for one in await letters(world)) == ["OPEN", "OPEN", "RETRIED"]

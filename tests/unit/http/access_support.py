@@ -15,6 +15,7 @@ from orchestrator.engine import breakers_act, catalog, project, submit
 from orchestrator.functions.http_routes import Route
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall
+from tests.support.archives import archived
 from tests.support.definitions import flow, retry, task
 from tests.support.identities import Doors, admin
 from tests.support.world import FakeActivities, World
@@ -132,6 +133,9 @@ async def place(folder: Any) -> Place:
         return world.engine
 
     made = Place(world, make_client(EngineProvider(build)), {})
+    old = await made.start("billing-run", "eve", team="blue")
+    await world.run_until_quiet()
+    archive = await archived(world.engine, ACME, old)
     execution = await made.start("billing-run", "eve", team="blue")
     await world.run_until_quiet()
     root = "root"
@@ -144,5 +148,6 @@ async def place(folder: Any) -> Place:
     made.ids.update(
         name="billing-run", n="1", id=execution, taskId="a", letterId=letter["id"],
         schedule="s", triggerName="t", dependency="pay.example", tenantId=ACME,
+        archiveId=archive,
     )  # fmt: skip
     return made

@@ -12,6 +12,7 @@ from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
 from orchestrator.engine.metrics import Metrics
 from orchestrator.functions import (
+    http_archive,
     http_audit,
     http_breakers,
     http_control,
@@ -82,6 +83,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_signals.blueprint(provider),
         http_breakers.blueprint(provider),
         http_audit.blueprint(provider),
+        http_archive.blueprint(provider),
         http_grants.blueprint(provider),
         http_limits.blueprint(provider),
         http_triggers.blueprint(provider),

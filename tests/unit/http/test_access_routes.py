@@ -114,7 +114,7 @@ async def test_a_thing_of_others_answers_like_one_that_is_not(here: Place, route
         return
     foreign = await here.route("beta", route)
     ids = dict(here.ids)
-    for one in ("name", "id", "schedule", "triggerName", "dependency"):
+    for one in ("name", "id", "schedule", "triggerName", "dependency", "archiveId"):
         here.ids[one] = "missing-x"
     here.ids["letterId"] = "missing-x~a~1"
     missing = await here.route("beta", route)

@@ -16,6 +16,7 @@ from orchestrator.domain.topology import CATALOG, EXECUTIONS
 from orchestrator.engine import schedules
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import Query
+from tests.support.archives import archived
 from tests.support.definitions import flow, retry, task
 from tests.support.world import FakeActivities, World
 
@@ -38,6 +39,7 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
     "POST v1/executions/{id}/retry": ({}, {}),
     "POST v1/executions/{id}/signals": ({"name": "go", "payload": 1}, KEY),
     "POST v1/executions/{id}/erase": ({}, {}),
+    "POST v1/archive/{archiveId}/restore": ({}, {}),
     "POST v1/deadletters/{letterId}/retry": ({}, {}),
     "POST v1/deadletters/{letterId}/skip": ({"output": 1}, {}),
     "POST v1/deadletters/{letterId}/fail": ({}, {}),
@@ -123,6 +125,9 @@ async def prepared(world: World, api: Client) -> dict[str, str]:
         ids[kind] = (await made("POST", f"/v1/workflows/{workflow}/start", {"input": 1}))["id"]
     await world.settle()
     found = (await api("GET", "/v1/deadletters")).json()["items"]
+    old = (await made("POST", "/v1/workflows/flow/start", {"input": 2}))["id"]
+    await world.settle()
+    ids["archiveId"] = await archived(world.engine, TENANT, old)
     ids |= {f"letter of {one['workflow']}": one["id"] for one in found}
     return ids
 

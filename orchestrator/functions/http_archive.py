@@ -1,0 +1,170 @@
+"""Archives over HTTP: list them, read one, put its execution back, remove it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import azure.functions as func
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.domain.authz import Scope
+from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.engine import archive
+from orchestrator.engine.archive import ArchiveFilter
+from orchestrator.engine.control import MAX_REASON_CHARS
+from orchestrator.engine.views import ExecutionView, Page
+from orchestrator.engine.views_archive import ArchiveView
+from orchestrator.functions import http_params, requests
+from orchestrator.functions.http_executions import LOCATION
+from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
+from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.requests import JSON_TYPES, Param
+
+ROUTES: Final = Routes("Archive")
+GZIP: Final = "application/gzip"
+_ENDS: Final = sorted(one.value for one in TERMINAL_EXECUTION)
+
+
+class RestoreRequest(BaseModel):
+    """Why. May be left out; it stands in the audit."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    reason: str = Field("", max_length=MAX_REASON_CHARS)
+
+
+def _text(name: str, text: str, example: str) -> Param:
+    return Param(
+        name=name,
+        description=text,
+        schema={"type": "string"},
+        read=http_params.line,
+        example=example,
+    )
+
+
+_FILTERS: Final = (
+    _text("execution", "Only archives of this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"),
+    _text("workflow", "Only executions of this workflow", "order-fulfilment"),
+    Param(
+        name="status",
+        description="Only executions that ended like this",
+        schema={"type": "string", "enum": _ENDS},
+        read=http_params.choice(ExecutionStatus),
+    ),
+)
+
+
+@ROUTES.add(
+    "GET",
+    "v1/archive",
+    scope=Scope.READ,
+    checks=True,
+    summary="List archived executions",
+    query=(*_FILTERS, *http_params.PAGING),
+    replies={200: Reply(description="A page, newest execution first", model=Page[ArchiveView])},
+)
+async def list_archive(call: Call) -> Answer:
+    """Executions that were removed because they ended long ago, each with a compressed copy. All
+    filters given must hold."""
+    query = call.query
+    items, after = await archive.page(
+        await call.engine(),
+        call.tenant,
+        ArchiveFilter(
+            execution=query["execution"],
+            workflow=query["workflow"],
+            status=query["status"],
+        ),
+        limit=query["limit"],
+        after=call.after(),
+    )
+    sight = await call.principal.sight(Scope.READ)
+    shown = [one for one in items if sight.of(one.workflow, one.tags, one.started_by)]
+    return call.page(shown, after, Page[ArchiveView])
+
+
+@ROUTES.add(
+    "GET",
+    "v1/archive/{archiveId}",
+    scope=Scope.READ,
+    summary="Show an archived execution",
+    replies={200: Reply(description="What the list has of it", model=ArchiveView)},
+    errors=(404,),
+)
+async def show_archive(call: Call) -> Answer:
+    """Without its content: see `…/content`."""
+    view = await archive.show(await call.engine(), call.tenant, call.path["archiveId"])
+    return Answer(body=view)
+
+
+@ROUTES.add(
+    "GET",
+    "v1/archive/{archiveId}/content",
+    scope=Scope.OPERATE,
+    summary="Download an archive",
+    replies={200: Reply(description="NDJSON, gzip: a line per document", media=GZIP)},
+    errors=(404,),
+)
+async def read_archive(call: Call) -> Answer:
+    """All documents of the execution as they were stored: history, tasks, dead letters, signals;
+    inputs and outputs unmasked, but for those that were too large for a document."""
+    data = await archive.text(await call.engine(), call.tenant, call.path["archiveId"])
+    name = f"{call.path['archiveId']}.ndjson.gz"
+    return Answer(
+        body=data,
+        media=GZIP,
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+@ROUTES.add(
+    "POST",
+    "v1/archive/{archiveId}/restore",
+    scope=Scope.OPERATE,
+    summary="Restore an archived execution",
+    body=Body(
+        media=JSON_TYPES,
+        schema=RestoreRequest,
+        required=False,
+        example={"reason": "complaint 4711"},
+    ),
+    replies={200: Reply(description="It is back", model=ExecutionView, headers=LOCATION)},
+    errors=(404, 409, 413, 415, 422),
+)
+async def restore_archive(call: Call) -> Answer:
+    """Puts the execution back as it was when it was archived; it can be looked at, replayed and
+    retried again, and is kept as long as if it had ended now. Refused (409) if its id is in use."""
+    body = await requests.model(call.req, RestoreRequest)
+    view = await archive.restore(
+        await call.engine(),
+        call.tenant,
+        call.path["archiveId"],
+        by=call.principal.subject,
+        reason=body.reason,
+    )
+    return Answer(body=view, headers={"Location": f"/v1/executions/{view.id}"})
+
+
+@ROUTES.add(
+    "DELETE",
+    "v1/archive/{archiveId}",
+    scope=Scope.ADMIN,
+    summary="Remove an archive for good",
+    replies={204: Reply(description="It is gone")},
+    errors=(404,),
+)
+async def delete_archive(call: Call) -> Answer:
+    """Also the payloads that it refers to. This is how an archived execution's data is erased."""
+    await archive.delete(
+        await call.engine(),
+        call.tenant,
+        call.path["archiveId"],
+        by=call.principal.subject,
+    )
+    return Answer(status=204)
+
+
+def blueprint(provider: EngineProvider) -> func.Blueprint:
+    """The triggers of this module."""
+    return ROUTES.blueprint(provider)
