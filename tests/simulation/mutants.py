@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         "outbox ids that are not fresh",
         outbox,
-        "build",
+        "_documents",
         "ID_PREFIX + engine.ids.new()",
         'ID_PREFIX + f"{partition[1]}-{outgoing[start].message.task or 0}"',
     ),

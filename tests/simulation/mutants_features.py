@@ -38,7 +38,6 @@ MUTANTS = (
     Mutant(
         "two leaders with one token",
         leadership,
-        places,
         "Leadership._contend",
         'token = max(int(found.body["token"]), self._floor) + 1',
         'token = max(int(found.body["token"]), self._floor, 1)',
