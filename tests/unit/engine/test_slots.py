@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import CONTROL
-from orchestrator.engine import control, slot_docs, sweep
+from orchestrator.engine import control, erase, slot_docs, sweep
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.engine.slots import SlotBook
 from orchestrator.ports import DocumentStore, Unavailable
@@ -236,7 +236,8 @@ async def test_a_killed_worker_s_slot_frees_itself(make: MakeWorld, when: str) -
     assert (await held(world), work.most) == (0, 1)
 
 
-async def test_cancelling_a_running_task_frees_its_slot(make: MakeWorld) -> None:
+@pytest.mark.parametrize("purged", [False, True])
+async def test_cancelling_a_running_task_frees_its_slot(make: MakeWorld, purged: bool) -> None:
     async def polite(call: Any) -> None:
         while not call.cancelled:
             await world.clock.sleep(1_000)
@@ -248,6 +249,8 @@ async def test_cancelling_a_running_task_frees_its_slot(make: MakeWorld) -> None
     running = deliver(world)
     await settled()
     await control.act(world.engine, TENANT, first, control.CANCEL, by="me")
+    if purged:
+        await erase.erase(world.engine, TENANT, first, by="me")
     await world.clock.advance(LEASE // 3 + 2_000)
     await asyncio.gather(*running)
     await world.clock.advance(2_000)
