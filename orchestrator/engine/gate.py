@@ -45,8 +45,6 @@ POSTPONED: Final = "postponed"
 """Property that counts how often a message was postponed."""
 DUE: Final = "postponedUntil"
 """Property with the time for which it was postponed: tells it from copies of the same task."""
-CALLED: Final = "called"
-"""Instead of a time: the task is called because a slot was free."""
 REMEMBERED: Final = 100_000
 SLOTS: Final = "slots"
 
@@ -78,7 +76,6 @@ class Passage:
         self._engine = engine
         self._postponed = _number(incoming.properties.get(POSTPONED, ""))
         self._was_due = _number(incoming.properties.get(DUE, ""))
-        self._called = incoming.properties.get(DUE) == CALLED
         self._tenant = ""
         self._probe: Taken | None = None
         self._dependency = ""
@@ -155,8 +152,9 @@ class Passage:
         now = self._engine.clock.now()
         sent = self._engine.part(_OnTheirWay).due
         due = sent.get(task)
-        if due is not None and due > now and due != self._was_due and not self._called:
-            return Postponed("postponedCopy")
+        if due is not None and due > now and due != self._was_due:
+            # One that was called for a slot, and too late, may be called again.
+            return Postponed("postponedCopy", task=task if reason == SLOTS else ())
         wait = min(BASE_WAIT_MS << min(self._postponed, 16), MAX_WAIT_MS)
         if breaker is not None and breaker.status is BreakerStatus.HALF_OPEN:
             wait = min(wait, MAX_PROBING_WAIT_MS)
@@ -172,9 +170,11 @@ async def postpone(
     engine: Engine, message: Message, incoming: Incoming, refusal: Postponed
 ) -> None:
     """Send the message again, as a new one, due later. Raises `TransportError`."""
-    if refusal.due_at is None:
-        return
     times = _number(incoming.properties.get(POSTPONED, "")) + 1
+    if refusal.due_at is None:
+        if refusal.task:
+            _call_later(engine, message, incoming, refusal, times - 1)
+        return
     trace = incoming.properties.get("traceparent", "")
     extra = {POSTPONED: str(times), DUE: str(refusal.due_at), **handback.lane([incoming])}
     again = outbox.out_message(message, engine.ids.new(), refusal.due_at, trace, extra)
@@ -186,10 +186,18 @@ async def postpone(
         raise
     engine.metrics.count("weft_postponed_total", refusal.reason)
     if refusal.reason == SLOTS:
-        # The same, to be sent as soon as a slot is free here. The one that is on its way becomes
-        # the copy then.
-        call = outbox.out_message(message, engine.ids.new(), None, trace, {**extra, DUE: CALLED})
-        engine.part(SlotBook).waits(message.tenant, refusal.task, call)
+        _call_later(engine, message, incoming, refusal, times)
+
+
+def _call_later(
+    engine: Engine, message: Message, incoming: Incoming, refusal: Postponed, times: int
+) -> None:
+    """Have the task called as soon as a slot is free here; the call is a copy of what is on its
+    way."""
+    extra = {POSTPONED: str(times), **handback.lane([incoming])}
+    trace = incoming.properties.get("traceparent", "")
+    call = outbox.out_message(message, engine.ids.new(), None, trace, extra)
+    engine.part(SlotBook).waits(message.tenant, refusal.task, call)
 
 
 async def _dependency(

@@ -318,6 +318,43 @@ class Watched:
         return call
 
 
+async def test_a_slot_that_is_being_given_back_is_not_handed_out(make: MakeWorld) -> None:
+    """What a process hands out is never more than the others can see."""
+    taking: list[asyncio.Task[bool | None]] = []
+
+    class Racing:
+        def __init__(self, inner: DocumentStore) -> None:
+            self.inner = inner
+            self.armed = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        async def replace(self, container: str, *args: Any, **more: Any) -> str:
+            if container == CONTROL and self.armed:
+                self.armed = False
+                taking.append(asyncio.create_task(book.take(TENANT)))
+                await quiesce()
+            return await self.inner.replace(container, *args, **more)
+
+    stores: list[Racing] = []
+
+    def wrap(inner: DocumentStore) -> Any:
+        stores.append(Racing(inner))
+        return stores[-1]
+
+    world = await make(tunables=limited(1), wrap_store=wrap)
+    book = world.engine.part(SlotBook)
+    assert await book.take(TENANT) is True
+    book.give_back(TENANT)
+    stores[0].armed = True
+    for _ in range(3):
+        await world.clock.advance(1_000)
+        await settled()
+    assert [await one for one in taking] == [True]
+    assert await held(world) == 1
+
+
 async def test_a_tenant_without_a_limit_has_no_slots_and_no_store_operations(
     make: MakeWorld,
 ) -> None:
