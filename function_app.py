@@ -6,7 +6,7 @@ anything, and a fault in the settings must be told by `/health`, not by an app w
 
 from __future__ import annotations
 
-from orchestrator import bootstrap
+from orchestrator import bootstrap, logs
 from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -15,7 +15,9 @@ from orchestrator.settings import load_settings
 
 async def build() -> Engine:
     """The engine of this process, from its environment; called by the first trigger."""
-    return await bootstrap.build(load_settings())
+    settings = load_settings()
+    logs.shape(settings.log_form)
+    return await bootstrap.build(settings)
 
 
 app = compose(EngineProvider(build))

@@ -12,6 +12,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 from activities.errors import Cancelled
+from orchestrator.domain import redaction
+from orchestrator.domain.egress import Egress
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import dumps, loads
 from orchestrator.ports import ActivityCall
@@ -31,7 +33,13 @@ class ActivityLogger(logging.LoggerAdapter[logging.Logger]):
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
         """Merge the extras of the call with the ids; the ids win."""
-        kwargs["extra"] = {**(kwargs.get("extra") or {}), **(self.extra or {})}
+        given = {
+            name: redaction.current().value(value)
+            if isinstance(value, str | dict | list)
+            else value
+            for name, value in (kwargs.get("extra") or {}).items()
+        }
+        kwargs["extra"] = {**given, **(self.extra or {})}
         return msg, kwargs
 
 
@@ -107,6 +115,12 @@ class Context:
         return self._call.traceparent
 
     @property
+    def egress(self) -> Egress:
+        """Where requests of this tenant may go. The `http` activity keeps to it; an activity with
+        a client of its own should, too."""
+        return self._call.egress
+
+    @property
     def remaining(self) -> float:
         """Seconds until this attempt times out, never negative."""
         return max(0.0, self._ends_at - self._monotonic())
@@ -151,8 +165,8 @@ class Context:
         return {
             "activity": self._call.activity,
             "tenant": self._call.tenant,
-            "execution_id": self._call.execution,
-            "task_id": self._call.task,
-            "item_index": self._call.item,
+            "execution": self._call.execution,
+            "task": self._call.task,
+            "item": self._call.item,
             "attempt": self._call.attempt,
         }

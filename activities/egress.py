@@ -29,13 +29,22 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host and port to the addresses of the host, as texts. Raises `OSError`."""
 
 REFUSED: Final = "EgressRefused"
+_METADATA: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "169.254.169.254/32",
+        "169.254.170.2/32",  # the same for containers
+        "168.63.129.16/32",  # Azure's host agent: a public address that only leads inside
+        "fd00:ec2::254/128",
+        "fe80::a9fe:a9fe/128",
+    )
+)
+"""They give the platform's identity to whoever asks: no list can allow them."""
 _NEVER: Final = tuple(
     ipaddress.ip_network(text)
     for text in (
-        "168.63.129.16/32",  # Azure's host agent: a public address that only leads inside
         "192.88.99.0/24",  # relays of 6to4
         "fec0::/10",  # site-local, deprecated but routed in places
-        "fd00:ec2::254/128",
     )
 )
 _WRAPPERS: Final = (
@@ -64,6 +73,12 @@ class EgressPolicy:
     def __init__(self, allow: Iterable[str] = ()) -> None:
         self._allow: tuple[Network, ...] = tuple(ipaddress.ip_network(text) for text in allow)
 
+    def widened(self, networks: Iterable[str]) -> EgressPolicy:
+        """One that also allows these networks (CIDR)."""
+        more = EgressPolicy(networks)
+        more._allow += self._allow
+        return more
+
     def permits(self, address: str) -> bool:
         """Whether this IP address (no name) may be connected to."""
         try:
@@ -80,10 +95,12 @@ class EgressPolicy:
             raise EgressRefused(
                 f"{host} leads to an address that http tasks must not reach (private, loopback, "
                 "link-local or reserved); the operator can allow its network with "
-                "WEFT_EGRESS_ALLOW"
+                "WEFT_EGRESS_ALLOW, or for one tenant in its egress lists"
             )
 
     def _permits(self, address: Address) -> bool:
+        if any(address in network for network in _METADATA):
+            return False
         if any(address in network for network in self._allow):
             return True
         if any(address in network for network in _NEVER):

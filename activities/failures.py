@@ -11,6 +11,7 @@ import traceback
 from typing import Final
 
 from activities.errors import FailureTypes, PermanentError, RetryableError
+from orchestrator.domain import redaction
 from orchestrator.domain.failure import MAX_CAUSES, Failure, FailureType
 from orchestrator.ports import ActivityFailed
 
@@ -20,8 +21,9 @@ MAX_FRAMES: Final = 12  # of a logged traceback, the innermost
 def failure_of(error: BaseException) -> Failure:
     """The failure that `error` means, bounded to 16 KiB with its chain of causes."""
     if isinstance(error, ActivityFailed):
-        return error.failure.bounded()
-    return _one(error, _causes(error)).bounded()
+        return redaction.current().failure(error.failure).bounded()
+    # Before it is cut: what is left of a secret there would not be found.
+    return redaction.current().failure(_one(error, _causes(error))).bounded()
 
 
 def frames_of(error: BaseException) -> list[str]:

@@ -8,7 +8,7 @@ environment), because calls belong to different tenants.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -17,9 +17,9 @@ from typing import Any, Final
 import httpx
 
 from activities.context import Context, wall_ms
-from activities.egress import CheckedBackend, CheckedTransport, EgressPolicy
+from activities.egress import CheckedBackend, CheckedTransport, EgressPolicy, EgressRefused
 from activities.errors import PermanentError, RetryableError
-from activities.http_request import HttpRequest, Prepared, check_target, invalid, prepare
+from activities.http_request import BODILESS, HttpRequest, Prepared, check_target, invalid, prepare
 from activities.http_response import (
     ACCEPT_ENCODING,
     output_of,
@@ -27,10 +27,9 @@ from activities.http_response import (
     retry_after_seconds,
 )
 from activities.offload import LARGE_BYTES, off_loop
+from orchestrator.domain import redaction
+from orchestrator.domain.egress import Egress
 from orchestrator.domain.topology import MAX_PAYLOAD_BYTES
-
-Guard = Callable[[httpx.URL], Awaitable[None]]
-"""Called before each connection, redirects included; raises `PermanentError` to refuse."""
 
 USER_AGENT: Final = "weft/0.1"
 MAX_REDIRECTS: Final = 5
@@ -78,17 +77,15 @@ class HttpActivity:
         self,
         *,
         policy: EgressPolicy,
-        guard: Guard | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         max_response_bytes: int = MAX_PAYLOAD_BYTES,
         now: Callable[[], int] = wall_ms,
     ) -> None:
         self._policy = policy
-        self._guard = guard
         self._transport = transport
         self._max_response_bytes = max_response_bytes
         self._now = now
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[tuple[str, ...], httpx.AsyncClient] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, request: HttpRequest, ctx: Context) -> Any:
@@ -103,7 +100,7 @@ class HttpActivity:
         prepared = prepare(request, ctx)
         try:
             async with asyncio.timeout(prepared.timeout):
-                return await self._exchange(prepared)
+                return await self._exchange(prepared, ctx.egress)
         except TimeoutError:
             raise RetryableError(
                 f"{prepared.label}: no answer within {prepared.timeout:g} s", type=TIMEOUT
@@ -121,13 +118,14 @@ class HttpActivity:
             raise RetryableError(f"{prepared.label}: {_kind(exc)}", type=CONNECT_ERROR) from exc
 
     async def close(self) -> None:
-        """Close the client; a later call makes a new one."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.aclose()
+        """Close the clients; a later call makes a new one."""
+        clients, self._clients = self._clients, {}
+        if self._loop is asyncio.get_running_loop():
+            for client in clients.values():
+                await client.aclose()
 
-    async def _exchange(self, prepared: Prepared) -> Any:
-        client = self._client_here()
+    async def _exchange(self, prepared: Prepared, egress: Egress) -> Any:
+        client = self._client_here(egress.networks)
         request = client.build_request(
             prepared.method,
             prepared.url,
@@ -135,8 +133,11 @@ class HttpActivity:
             content=prepared.content,
         )
         for _ in range(MAX_REDIRECTS + 1):
-            if self._guard is not None:
-                await self._guard(request.url)
+            if not egress.names(request.url.host):
+                raise EgressRefused(
+                    f"{prepared.label}: its host, or the one it redirects to, is not in the "
+                    "tenant's list of hosts that may be called (onlyHosts)"
+                )
             response = await client.send(request, stream=True)
             try:
                 if any(response.status_code in codes for codes in prepared.success):
@@ -146,7 +147,7 @@ class HttpActivity:
                     )
                 if response.next_request is None:
                     raise self._failure(prepared, response)
-                request = _redirected(request, response.next_request)
+                request = _redirected(request, response.next_request, prepared.content)
             finally:
                 await response.aclose()
         raise PermanentError(
@@ -168,12 +169,15 @@ class HttpActivity:
         kind = CLIENT_ERROR if 400 <= status <= 499 else UNEXPECTED
         return PermanentError(message, type=kind)
 
-    def _client_here(self) -> httpx.AsyncClient:
-        """The client of the running loop; connections of another loop cannot be used."""
+    def _client_here(self, networks: tuple[str, ...]) -> httpx.AsyncClient:
+        """The client of the running loop, whose connections another loop cannot use. One for each
+        set of allowed networks: a connection that is kept open was allowed for that one only."""
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._loop = loop
-            self._client = httpx.AsyncClient(
+        if self._loop is not loop:
+            self._loop, self._clients = loop, {}
+        client = self._clients.get(networks)
+        if client is None:
+            client = httpx.AsyncClient(
                 headers={"user-agent": USER_AGENT, "accept-encoding": ACCEPT_ENCODING},
                 # One tenant's session must not travel in another one's request.
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
@@ -182,15 +186,18 @@ class HttpActivity:
                 # `create_ssl_context` honours SSL_CERT_FILE; the rest is ignored.
                 transport=self._transport
                 or CheckedTransport(
-                    CheckedBackend(self._policy), LIMITS, verify=httpx.create_ssl_context()
+                    CheckedBackend(self._policy.widened(networks)),
+                    LIMITS,
+                    verify=httpx.create_ssl_context(),
                 ),
             )
-        return self._client
+            self._clients[networks] = client
+        return client
 
 
-def _redirected(old: httpx.Request, new: httpx.Request) -> httpx.Request:
+def _redirected(old: httpx.Request, new: httpx.Request, content: bytes | None) -> httpx.Request:
     """The next request of a redirect. httpx drops `Authorization` towards another origin; keys in
-    headers of other names must not travel either."""
+    headers of other names must not travel either, nor a secret in a body or any header."""
     try:
         check_target(new.url)
     except PermanentError:
@@ -198,9 +205,16 @@ def _redirected(old: httpx.Request, new: httpx.Request) -> httpx.Request:
             "a redirect leads to a url that is not plain http(s)", type=REDIRECT_REFUSED
         ) from None
     if _origin(old.url) != _origin(new.url):
-        for name in list(new.headers):
-            if name.lower() not in _TO_OTHER_ORIGINS:
+        redactor = redaction.current()
+        for name, value in list(new.headers.items()):
+            if name.lower() not in _TO_OTHER_ORIGINS or redactor.text(value) != value:
                 del new.headers[name]
+        body = "" if content is None or new.method in BODILESS else content.decode("latin-1")
+        if redactor.text(body) != body:
+            raise PermanentError(
+                "a redirect leads to another origin, and the body holds a secret",
+                type=REDIRECT_REFUSED,
+            )
     return new
 
 

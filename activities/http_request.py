@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from activities.context import Context
 from activities.errors import PermanentError
+from orchestrator.domain import redaction
 from orchestrator.domain.jsonvalues import dumps
 
 INVALID: Final = "HttpRequestInvalid"
@@ -79,11 +80,8 @@ class Prepared:
     content: bytes | None
     success: tuple[range, ...]
     timeout: float | None  # seconds
-
-    @property
-    def label(self) -> str:
-        """Method, host and port, for messages; paths, queries and users may hold secrets."""
-        return f"{self.method} {self.url.netloc.decode()}"
+    label: str
+    """Method, host and port, for messages; paths, queries and users may hold secrets."""
 
 
 def prepare(request: HttpRequest, ctx: Context) -> Prepared:
@@ -99,14 +97,25 @@ def prepare(request: HttpRequest, ctx: Context) -> Prepared:
     ):
         if value and name not in headers:
             headers[name] = _header_value(name, value)
+    url = checked_url(_with_query(request.url, request.query))
     return Prepared(
         method=method,
-        url=checked_url(_with_query(request.url, request.query)),
+        url=url,
+        label=f"{method} {_shown_host(url, request.url)}",
         headers=headers,
         content=content,
         success=tuple(_code_range(code) for code in request.success_codes),
         timeout=_timeout(request.timeout),
     )
+
+
+def _shown_host(url: httpx.URL, text: str) -> str:
+    """Host and port; masked if they are made of a secret, which may be spelled otherwise by now."""
+    host = url.netloc.decode()
+    redactor = redaction.current()
+    if redactor and host.lower() not in redactor.text(text).lower():
+        return redaction.MASK
+    return host
 
 
 def checked_url(text: str) -> httpx.URL:

@@ -20,7 +20,7 @@ from activities.context import Context, wall_ms
 from activities.egress import EgressPolicy
 from activities.errors import FailureTypes, PermanentError
 from activities.failures import failure_of, frames_of
-from activities.http import Guard, HttpActivity
+from activities.http import HttpActivity
 from activities.offload import is_large, off_loop
 from activities.registry import Activity, Registry, default_registry, discover
 from activities.threads import Saturated, ThreadHost
@@ -196,18 +196,15 @@ def _failed(error: BaseException, context: Context) -> Failure:
     return failure
 
 
-def default_runner(
-    *, egress_allow: Iterable[str], guard: Guard | None = None, package: str = "activities"
-) -> Runner:
+def default_runner(*, egress_allow: Iterable[str], package: str = "activities") -> Runner:
     """The runner of an app: the activities of all modules below `package` and the built-in ones.
 
     `egress_allow`: networks (CIDR) that http tasks may reach although they are not public, see
-    `activities.egress`. `guard` may refuse the URL of an outgoing request, see `activities.http`.
-    Raises `RegistrationError`, `ValueError` for what is no network.
+    `activities.egress`. Raises `RegistrationError`, `ValueError` for what is no network.
     """
     discover(package)
     registry = default_registry().copy()
-    http = HttpActivity(policy=EgressPolicy(egress_allow), guard=guard)
+    http = HttpActivity(policy=EgressPolicy(egress_allow))
     registry.register(HTTP, http.run, built_in=True)
     registry.register(TRANSFORM, transform, built_in=True)
     return Runner(registry, closers=(http.close,))

@@ -90,9 +90,7 @@ async def open_ports(
             opened.push_async_callback(payloads.close)
             others.append(payloads)
         if secrets is None and settings.vault_uri:
-            secrets = KeyVaultSecrets(
-                vault_url=settings.vault_uri, credential=credential, clock=clock
-            )
+            secrets = KeyVaultSecrets(vault_url=settings.vault_uri, credential=credential)
             opened.push_async_callback(secrets.close)
             others.append(secrets)
         sink = _sink(settings, credential, clock, targets or {})

@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.redaction import NOTHING, Redactor
+from orchestrator.ports_secrets import SecretNotFound as SecretNotFound
+from orchestrator.ports_secrets import Secrets as Secrets
 
 # --- documents ------------------------------------------------------------------------------------
 
@@ -357,18 +361,6 @@ class PayloadNotFound(Exception):
     """No such payload."""
 
 
-class Secrets(Protocol):
-    """Named secrets of a tenant. Values never leave the worker."""
-
-    async def get(self, tenant: str, name: str) -> str:
-        """Raises `SecretNotFound`."""
-        ...
-
-
-class SecretNotFound(Exception):
-    """No such secret for this tenant."""
-
-
 class Clock(Protocol):
     """Time. The simulation has its own."""
 
@@ -397,7 +389,7 @@ class ActivityCall:
     """One attempt to run an activity, as the engine hands it to the runner.
 
     The engine sets `cancelled` when the lease is lost, the attempt timed out or the execution is
-    being stopped; the runner calls `heartbeat` whenever the activity reports progress.
+    being stopped; the runner calls `beat` whenever the activity reports progress.
     """
 
     activity: str  # registered name
@@ -413,12 +405,14 @@ class ActivityCall:
     cancelled: bool = False
     last_heartbeat_at: int = 0  # epoch ms, written by the runner through `beat`
     heartbeat_details: Json = None  # how far it got, in the activity's own words; small
+    egress: Egress = ANYWHERE  # where its tenant's requests may go
+    redactor: Redactor = NOTHING  # takes the secrets that it was given out of what it leaves
 
     def beat(self, now: int, details: Json = None) -> None:
         """Note progress. Without `details` the last ones stay."""
         self.last_heartbeat_at = now
         if details is not None:
-            self.heartbeat_details = details
+            self.heartbeat_details = self.redactor.value(details)
 
 
 class ActivityFailed(Exception):

@@ -38,18 +38,20 @@ class Expression:
 
     `names`: root names it reads, without macro variables; unknown ones are listed too, refusing
     them is validation's. `tasks`, `secrets`: the ids and names referred to. `dynamic_tasks`: it
-    may read any task, chosen at run time.
+    may read any task, chosen at run time. `path`: root and keys, if it is nothing but a path.
+    `reads`: each root name that it uses anywhere, with the literal keys that follow.
     """
 
     __slots__ = (
         "_functions",
         "_loops",
-        "_path",
         "_program",
         "_reads",
         "_uses",
         "dynamic_tasks",
         "names",
+        "path",
+        "reads",
         "secrets",
         "source",
         "tasks",
@@ -69,7 +71,14 @@ class Expression:
         self.tasks = frozenset(found.tasks)
         self.dynamic_tasks = found.dynamic_tasks
         self.secrets = frozenset(found.secrets)
-        self._path = path
+        self.path = path
+        self.reads = tuple(
+            (name, keys)
+            for paths in (found.paths, *(loop.paths for loop in found.loops))
+            for name, all_keys in paths.items()
+            if name in ROOTS
+            for keys in all_keys
+        )
         self._program = program
         self._loops = loops
         self._uses = found.root_uses
@@ -89,8 +98,8 @@ class Expression:
 
         Raises `ExpressionError`.
         """
-        if self._path is not None:
-            root, keys = self._path
+        if self.path is not None:
+            root, keys = self.path
             try:
                 return cast(Json, walk(root, keys, getattr(scope, root)))
             except PathError as error:

@@ -12,10 +12,12 @@ from pydantic import ValidationError
 
 from orchestrator.domain import defaults as platform
 from orchestrator.domain.definition import (
+    ActivityDo,
     Attempted,
     Defaults,
     Definition,
     Do,
+    HttpDo,
     MapTask,
     Retry,
     SignalDo,
@@ -250,6 +252,7 @@ class _Compiler:
             signal=task.signal if task.type == "signal" else "",
             wait_ms=timeout if task.type == "signal" else None,
             schema=task.schema_ if task.type == "signal" else None,
+            output_schema=task.output_schema if isinstance(task, ActivityDo | HttpDo) else None,
             raw=raw if task.type in LATER_TYPES else None,
         )
 

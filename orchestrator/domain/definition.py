@@ -91,6 +91,8 @@ class ActivityDo(Attempted):
     type: Literal["activity"]
     activity: ActivityName
     input: Any = None
+    output_schema: JsonSchema = None
+    """JSON Schema of what it gives."""
     heartbeat_timeout: Duration | None = None
     """An attempt that reports no heartbeat for this long has failed; shorter than `timeout`."""
 
@@ -100,6 +102,8 @@ class HttpDo(Attempted):
 
     type: Literal["http"]
     request: HttpRequest
+    output_schema: JsonSchema = None
+    """JSON Schema of what it gives: status, headers and body."""
 
 
 class TransformDo(Attempted):

@@ -23,12 +23,15 @@ from orchestrator.domain.schema_keywords import (
     check_pattern,
     validator,
 )
+from orchestrator.domain.sensitive import KEYWORD, Marks, of_schema
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 MAX_FINDINGS: Final = 100
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAMPLES: Final[tuple[Json, ...]] = (None, True, 0, 0.5, "", [], {}, [{}], {"": {}})
+_OF_NAMES: Final = frozenset({"required", "additionalProperties", "dependentRequired"})
+"""Keywords whose findings name fields, and show no value."""
 _CODE: Final = "BAD_SCHEMA"
 
 
@@ -64,11 +67,13 @@ def check_schema(schema: Json, path: str) -> list[ErrorDetail]:
 
 
 def check_value(schema: Any, value: Json, path: str = "$") -> list[ErrorDetail]:
-    """How `value` (at `path`) fails `schema`, one finding per fault, at most `MAX_FINDINGS`."""
+    """How `value` (at `path`) fails `schema`, one finding per fault, at most `MAX_FINDINGS`. None
+    shows anything of what is sensitive."""
+    marks = of_schema(schema)
     try:
         with bounded():
             return [
-                ErrorDetail(_join(path, error), _message(error), "INPUT_INVALID")
+                ErrorDetail(_join(path, error), _discreet(error, marks), "INPUT_INVALID")
                 for error in _some(validator(schema).iter_errors(value))
             ]
     except (TooCostly, BadPattern) as error:  # the pattern of a schema that older code let in
@@ -93,6 +98,15 @@ def _join(path: str, error: ValidationError) -> str:
     return path
 
 
+def _discreet(error: ValidationError, marks: Marks) -> str:
+    """Without the value, if any of it is sensitive."""
+    for key in error.absolute_path:
+        marks = marks.at(key)
+    if marks and error.validator not in _OF_NAMES:
+        return f"does not satisfy `{error.validator}` (the value is sensitive)"
+    return _message(error)
+
+
 def _message(error: ValidationError) -> str:
     """Without the value itself when it is long: it may be a whole payload."""
     message: str = error.message
@@ -112,11 +126,15 @@ def _shown(value: Any) -> str:
 
 
 def _patterns(schema: Json, path: str) -> Iterator[ErrorDetail]:
-    """Every regular expression that cannot be used, wherever in the schema it stands."""
+    """Every regular expression that cannot be used, wherever in the schema it stands, and every
+    mark of sensitive data that is none."""
     stack: list[tuple[Json, str]] = [(schema, path)]
     while stack:
         value, place = stack.pop()
         if isinstance(value, dict):
+            if not isinstance(value.get(KEYWORD, False), bool | dict):
+                where = child_path(place, KEYWORD)
+                yield ErrorDetail(where, "must be true or false", _CODE)
             pattern = value.get("pattern")
             if isinstance(pattern, str):
                 yield from _pattern_fault(pattern, child_path(place, "pattern"))

@@ -85,6 +85,8 @@ class TaskCheck:
             yield from self._target(task.get("to"), f"{path}.to")
         elif kind == "signal" and isinstance(schema := task.get("schema"), dict | bool):
             yield from check_schema(schema, f"{path}.schema")
+        if isinstance(schema := task.get("outputSchema"), dict | bool):
+            yield from check_schema(schema, f"{path}.outputSchema")
         if isinstance(task.get("retry"), dict):
             yield from check_retry(_retry(task), inherited, f"{path}.retry")
 

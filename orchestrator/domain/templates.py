@@ -41,7 +41,7 @@ class Template:
 
     `expressions`: (path relative to the template, expression) in order. `names`, `tasks`,
     `secrets`, `dynamic_tasks`: the unions over them. `constant`: there is none. `single`: the
-    expression, if the template is exactly one.
+    expression, if the template is exactly one. `source`: as it was written.
     """
 
     __slots__ = (
@@ -53,11 +53,13 @@ class Template:
         "names",
         "secrets",
         "single",
+        "source",
         "tasks",
     )
 
     def __init__(self, value: Json, texts: Mapping[str, ToText]) -> None:
         """Use `compile`."""
+        self.source = value
         compiler = _Compiler(texts)
         evaluate = compiler.node(value, "", 0)
         if compiler.problems:

@@ -120,6 +120,7 @@ class TaskSpec:
     signal: str = ""  # signal: the name that it waits for…
     wait_ms: int | None = None  # …and for how long at most; None: for ever
     schema: Any = None  # signal: JSON Schema of its payload, None: anything
+    output_schema: Any = None  # activity, http: JSON Schema of its output, None: anything
     undoes: int | None = None  # a compensation: position of the task that it undoes
     raw: Mapping[str, Any] | None = None
     """The task as written, for types whose behaviour lives in a later layer."""

@@ -145,7 +145,7 @@ async def _chunks(
         found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
         if len(found) < count:
             raise Mixed(f"of map {task} {count - len(found)} chunks are missing")
-        result[task] = [found[id].body["items"] for id in ids]
+        result[task] = [documents.checked(found)[id].body["items"] for id in ids]
     return result
 
 

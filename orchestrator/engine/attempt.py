@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import dependencies, jsonvalues
 from orchestrator.domain.deadlines import exceeded
+from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.redaction import MASK, redacting
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
 from orchestrator.engine import (
@@ -27,11 +31,14 @@ from orchestrator.engine import (
     heartbeats,
     overdue,
     publish,
+    telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
+from orchestrator.engine.confidential import Confidential, filled
 from orchestrator.engine.core import Engine
+from orchestrator.engine.egress import EgressBook
 from orchestrator.engine.gather import ItemMissing, gather
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.resilience import patiently
@@ -47,8 +54,6 @@ log = logging.getLogger(__name__)
 
 HTTP_ACTIVITY = "weft.http"
 TRANSFORM_ACTIVITY = "weft.transform"
-MASK = "***"
-"""What people see in place of a secret."""
 _INPUT_FIELD = {
     TaskType.ACTIVITY: "input",
     TaskType.HTTP: "request",
@@ -71,11 +76,21 @@ class LeaseLost(Exception):
 
 async def run(engine: Engine, claim: Claim) -> Outcome:
     """One attempt. Raises `LeaseLost`, and nothing else unless the caller is cancelled."""
+    confidential, tenant = Confidential(), claim.aggregate.partition[0]
+    outcome = await _bounded(engine, claim, confidential)
+    if outcome.failure is None or not confidential.texts:
+        return outcome
+    return Outcome(failure=await confidential.judged(engine, tenant, outcome.failure))
+
+
+async def _bounded(engine: Engine, claim: Claim, confidential: Confidential) -> Outcome:
     due, limit = claim.deadline_at, claim.spec.timeout_ms
     left = limit if due is None else max(0, due - engine.clock.now())
     try:
         async with asyncio.timeout(min(limit, left) / 1000):
-            data = await _run(engine, claim, min(limit, left))
+            await confidential.read(engine, claim.aggregate.partition[0], claim.spec.template)
+            data = await _run(engine, claim, min(limit, left), confidential)
+        data = confidential.redactor.data(data)
         await admission.output(engine, claim.aggregate.partition[0], len(data))
         name = f"{claim.id}:{claim.attempt}"
         return Outcome(output=await claimcheck.store(engine, claim.aggregate.partition, name, data))
@@ -141,7 +156,7 @@ def _field(claim: Claim, path: str) -> str:
     return f"{where}.{name}{separator}{path}"
 
 
-async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
+async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confidential) -> bytes:
     """The JSON text of the output. `limit_ms`: what the activity is told that it may take."""
     spec, partition = claim.spec, claim.aggregate.partition
     if claim.gathers:
@@ -150,11 +165,15 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
     key = key if claim.item is None else f"{key}:{claim.item}"
     edited = claim.doc.get("inputOverride")
     if edited is None:
-        given = await resolve(engine, claim.aggregate, spec, claim.item)
+        given = await resolve(engine, claim.aggregate, spec, claim.item, confidential.secrets)
     else:
         # Another request than the one before: under its key a service would answer with the old
         # result, or refuse it.
         given = await claimcheck.load(engine, Payload.from_doc(edited))
+        if confidential.secrets:
+            shown = await resolve(engine, claim.aggregate, spec, claim.item)
+            real = await resolve(engine, claim.aggregate, spec, claim.item, confidential.secrets)
+            given = filled(given, shown, real)
         key = f"{key}:edit{claim.doc['granted']}"
     if not await engine.part(LeaseKeeper).may_begin(claim):
         raise LeaseLost
@@ -172,25 +191,73 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int) -> bytes:
         attempt=claim.attempt,
         idempotency_key=key,
         timeout_ms=limit_ms,
-        traceparent=claim.aggregate.traceparent,
+        traceparent=telemetry.traceparent(claim.aggregate.traceparent),
         last_heartbeat_at=engine.clock.now(),
+        egress=await _egress(engine, partition[0], spec),
+        redactor=confidential.redactor,
     )
     claim.call = call
-    if spec.type is TaskType.PUBLISH:
-        workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
-        return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
-    return jsonvalues.dumps(await heartbeats.run(engine, call, spec.heartbeat_timeout_ms))
+    confidential.given(engine, claim, given)
+    with redacting(confidential.texts):
+        if spec.type is TaskType.PUBLISH:
+            workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
+            return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
+        if spec.type is TaskType.HTTP:
+            output = await _request(engine, call, spec)
+        else:
+            output = await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
+    if spec.output_schema is not None:
+        _check_output(spec, output)
+    return jsonvalues.dumps(output)
+
+
+def _check_output(spec: TaskSpec, output: Json) -> None:
+    """Raises `ActivityFailed`, not retryable: the work is done, and would be done again."""
+    faults = check_value(spec.output_schema, output)
+    if faults:
+        told = "; ".join(f"{one.field}: {one.message}" for one in faults[:20])
+        message = f"the output does not fit its outputSchema: {told}"
+        raise ActivityFailed(
+            Failure(type=FailureType.OUTPUT_INVALID, message=message, retryable=False)
+        )
+
+
+async def _egress(engine: Engine, tenant: str, spec: TaskSpec) -> Egress:
+    """Where its requests may go, if it may make any."""
+    if spec.type not in (TaskType.HTTP, TaskType.ACTIVITY):
+        return ANYWHERE
+    return await engine.part(EgressBook).of(tenant)
+
+
+async def _request(engine: Engine, call: ActivityCall, spec: TaskSpec) -> Json:
+    """Run an http task under a span that the service continues. Host only: a path or a query may
+    hold anything."""
+    asked = call.input if isinstance(call.input, dict) else {}
+    host = dependencies.host_of(asked.get("url"))
+    with telemetry.span(
+        engine.tracer, "http", parent=call.traceparent, kind="client", about={"host": host}
+    ) as span:
+        call.traceparent = span.traceparent
+        try:
+            return await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
+        except ActivityFailed as error:
+            span.fail(error.failure.type)
+            raise
 
 
 async def resolve(
-    engine: Engine, aggregate: Aggregate, spec: TaskSpec, index: int | None, *, masked: bool = False
+    engine: Engine,
+    aggregate: Aggregate,
+    spec: TaskSpec,
+    index: int | None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Json:
-    """The task's input with its expressions evaluated. Data is never evaluated again. `masked`:
-    for people's eyes, every secret is `MASK`. Raises `ExpressionError`, `SecretNotFound`,
+    """The task's input with its expressions evaluated. Data is never evaluated again. Without
+    `secrets` it is for people's eyes: every one of them is `MASK`. Raises `ExpressionError`,
     `ItemMissing`, and what the ports raise."""
     if spec.template is None:
         return None
-    return await evaluate(engine, aggregate, spec, spec.template, index, masked=masked)
+    return await evaluate(engine, aggregate, spec, spec.template, index, secrets)
 
 
 async def evaluate(
@@ -199,8 +266,7 @@ async def evaluate(
     spec: TaskSpec,
     template: Template,
     index: int | None,
-    *,
-    masked: bool = False,
+    secrets: Mapping[str, str] | None = None,
 ) -> Json:
     """The value of a template of `spec`; see `resolve`."""
     if template.constant:
@@ -216,10 +282,7 @@ async def evaluate(
             execution=facts.execution_facts(aggregate),
             item=item,
             index=index,
-            secrets={
-                name: MASK if masked else await engine.secrets.get(aggregate.partition[0], name)
-                for name in template.secrets
-            },
+            secrets=dict.fromkeys(template.secrets, MASK) if secrets is None else secrets,
         )
     )
 

@@ -31,7 +31,7 @@ from orchestrator.domain.tenant_limits import Limit
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
 from orchestrator.domain.validation import validate
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import admission
+from orchestrator.engine import admission, documents
 from orchestrator.engine import publish as publish_task
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
@@ -275,9 +275,11 @@ async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workf
 
 async def _read(engine: Engine, tenant: str, id: str) -> Document | None:
     try:
-        return await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
+        found = await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
     except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
         return None
+    documents.check_version(found.body)
+    return found
 
 
 def _next(found: list[Document], limit: int) -> After:

@@ -25,7 +25,7 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
-from orchestrator.engine import attempt, claimcheck, claims, results, submit, waiting
+from orchestrator.engine import attempt, claimcheck, claims, results, submit, telemetry, waiting
 from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
@@ -105,7 +105,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         spec.workflow,
         given,
         version=pinned if spec.workflow_version is None else spec.workflow_version,
-        traceparent=parent.traceparent,
+        traceparent=telemetry.traceparent(parent.traceparent),
         started_by=f"execution:{parent.execution}",
         link=link,
     )

@@ -135,7 +135,7 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         partition,
         [partition[1], id],
     )
-    execution, existing = found.get(partition[1]), found.get(id)
+    execution, existing = documents.checked(found).get(partition[1]), found.get(id)
     if execution is None:
         return Refusal("unknownExecution", again_ms=STALE_READ_MS)
     aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)

@@ -25,6 +25,7 @@ from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import commit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView
 
 log = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ async def act(
         )
 
     await competing.operate(engine, (tenant, execution), once)
-    return await inspect.execution(engine, tenant, execution)
+    return await inspect.execution(engine, tenant, execution, reveal=revealed)
 
 
 def _refusal(action: Action, status: ExecutionStatus) -> str:

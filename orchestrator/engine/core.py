@@ -7,7 +7,7 @@ so several engines can live in one process (the simulation runs dozens).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from orchestrator.ports import (
 )
 from orchestrator.ports_auth import Authenticator, Closed
 from orchestrator.ports_events import EventSink
+from orchestrator.ports_telemetry import Backlog, NoTracer, Pinging, Tracer
 
 P = TypeVar("P")
 
@@ -70,6 +71,8 @@ class Tunables:
     """How long a tenant that had work counts as one who wants its share; 0: no fair shares."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
     retention: Retention = field(default_factory=Retention)
+    secrets_ttl_ms: int = 5 * 60_000
+    """How long a secret is used without reading it again."""
     limits: TenantLimits = field(default_factory=TenantLimits)
     """Of every tenant, where nothing else was written for it."""
     audit_days: int = 0
@@ -105,6 +108,11 @@ class Engine:
     """Names of further targets, where there is no sink for them."""
     tunables: Tunables = field(default_factory=Tunables)
     metrics: Metrics = field(default_factory=Metrics)
+    tracer: Tracer = field(default_factory=NoTracer)
+    backlog: Backlog | None = None
+    """The broker, if it can say how long messages wait in it."""
+    probes: Mapping[str, Pinging] = field(default_factory=dict[str, Pinging])
+    """Dependencies beside the store that `/health` asks, by the names that it shows."""
     aggregates: Lru[Any] = field(init=False)
     definitions: Lru[Any] = field(init=False)
     values: Lru[Any] = field(init=False)
@@ -153,7 +161,8 @@ class Engine:
         failed: list[Exception] = []
         sinks = () if self.sink is None else (self.sink,)
         ports = (self.activities, *sinks, self.transport, self.store)
-        for closing in (*parts, *ports, *self.others):
+        # The tracer last but for the others: what is closed before it may still be traced.
+        for closing in (*parts, *ports, self.tracer, *self.others):
             try:
                 await closing.close()
             except Exception as error:

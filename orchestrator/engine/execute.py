@@ -8,6 +8,8 @@ broker's delivery count keeps meaning "the process died".
 from __future__ import annotations
 
 import logging
+import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from orchestrator.domain.errors import UnavailableError
@@ -21,8 +23,10 @@ from orchestrator.engine import (
     deadletters,
     gate,
     handback,
+    levels,
     notify,
     results,
+    telemetry,
     waiting,
 )
 from orchestrator.engine.claims import Claim, Ended, Refusal
@@ -33,6 +37,7 @@ from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.parked import Parked
 from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports_telemetry import Span
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,7 @@ log = logging.getLogger(__name__)
 async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STANDARD_QUEUE) -> None:
     """Take one message of `queue`. Raises only if neither the store nor the broker can be reached:
     the host then abandons the message."""
+    levels.heard(engine, queue, [incoming])
     try:
         message = decode(incoming.body)
         if message.queue not in TASK_QUEUES:
@@ -123,20 +129,53 @@ async def _work(
         case Ended():
             await results.record_end(engine, claim)
         case Claim():
-            keeper = engine.part(LeaseKeeper)
-            keeper.add(claim)
-            try:
-                if claim.spec.type is TaskType.WORKFLOW:
-                    outcome = await children.begin(engine, claim)
-                else:
-                    outcome = await attempt.run(engine, claim)
-                if outcome is not None:
-                    await _record(engine, claim, outcome)
-                    await passage.done(claim, outcome)
-            except attempt.LeaseLost:
-                engine.metrics.count("weft_claims_refused_total", "lateStart")
-            finally:
-                keeper.remove(claim)
+            with _span(engine, claim, incoming) as span:
+                await _attempt(engine, claim, passage, span)
+
+
+def _span(engine: Engine, claim: Claim, incoming: Incoming) -> AbstractContextManager[Span]:
+    """Of an attempt: under its execution's trace, also if its message has lost that."""
+    tenant, execution = claim.aggregate.partition
+    about: dict[str, str | int] = {
+        "tenant": tenant,
+        "workflow": claim.aggregate.workflow.name,
+        "execution": execution,
+        "task": claim.doc["task"],
+        "attempt": claim.attempt,
+    }
+    if claim.item is not None:
+        about["item"] = claim.item
+    return telemetry.span(
+        engine.tracer,
+        "execute",
+        parent=claim.aggregate.traceparent,
+        kind="consumer",
+        links=telemetry.links_of([incoming]),
+        about=about,
+    )
+
+
+async def _attempt(engine: Engine, claim: Claim, passage: gate.Passage, span: Span) -> None:
+    keeper, begun = engine.part(LeaseKeeper), time.perf_counter()
+    keeper.add(claim)
+    try:
+        if claim.spec.type is TaskType.WORKFLOW:
+            outcome = await children.begin(engine, claim)
+        else:
+            outcome = await attempt.run(engine, claim)
+        if outcome is not None:
+            took, kind = time.perf_counter() - begun, claim.spec.type.value
+            engine.metrics.observe("weft_task_duration_seconds", kind, took)
+            span.note({"weft.type": kind})
+            if outcome.failure is not None:
+                span.fail(outcome.failure.type)
+            await _record(engine, claim, outcome)
+            await passage.done(claim, outcome)
+    except attempt.LeaseLost:
+        span.fail("LeaseLost")
+        engine.metrics.count("weft_claims_refused_total", "lateStart")
+    finally:
+        keeper.remove(claim)
 
 
 async def _record(engine: Engine, claim: Claim, outcome: attempt.Outcome) -> None:

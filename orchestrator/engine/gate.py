@@ -25,7 +25,7 @@ from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Taken, Ve
 from orchestrator.domain.messages import Message
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.workflow import TaskSpec, TaskType
-from orchestrator.engine import attempt, claimcheck, handback, outbox
+from orchestrator.engine import attempt, claimcheck, handback, outbox, telemetry
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers import Breakers
 from orchestrator.engine.claims import Claim, Refusal
@@ -128,7 +128,7 @@ class Passage:
             return  # its input could not be made: nothing was asked
         dependency = self._dependency
         if claim.spec.type is TaskType.HTTP and isinstance(call.input, dict):
-            dependency = dependencies.host_of(call.input.get("url"))
+            dependency = dependencies.host_of(call.redactor.value(call.input.get("url")))
         failure = outcome.failure
         verdict = dependencies.verdict(failure)
         if not dependency:
@@ -175,7 +175,7 @@ async def postpone(
         if refusal.task:
             _call_later(engine, message, incoming, refusal, times - 1)
         return
-    trace = incoming.properties.get("traceparent", "")
+    trace = telemetry.parent_of([incoming])
     extra = {POSTPONED: str(times), DUE: str(refusal.due_at), **handback.lane([incoming])}
     again = outbox.out_message(message, engine.ids.new(), refusal.due_at, trace, extra)
     try:
@@ -195,7 +195,7 @@ def _call_later(
     """Have the task called as soon as a slot is free here; the call is a copy of what is on its
     way."""
     extra = {POSTPONED: str(times), **handback.lane([incoming])}
-    trace = incoming.properties.get("traceparent", "")
+    trace = telemetry.parent_of([incoming])
     call = outbox.out_message(message, engine.ids.new(), None, trace, extra)
     engine.part(SlotBook).waits(message.tenant, refusal.task, call)
 
@@ -219,6 +219,7 @@ async def _dependency(
         return ""
     try:
         if edited is None:
+            # A host that is made of a secret has a breaker under the masked name.
             request = await attempt.resolve(engine, aggregate, spec, item)
         else:
             request = await claimcheck.load(engine, Payload.from_doc(edited))

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from orchestrator.domain.messages import Message
-from orchestrator.engine import outbox
+from orchestrator.engine import outbox, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.lanes import LANE, OVERFLOW
@@ -51,8 +51,9 @@ async def send(
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
     extra = {HOPS: str(done), **lane(incoming)}
+    trace = telemetry.parent_of(incoming)
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, extra=extra) for message in messages
+        outbox.out_message(message, engine.ids.new(), due_at, trace, extra) for message in messages
     ]
     await engine.transport.send(outgoing)
 

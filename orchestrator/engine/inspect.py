@@ -12,11 +12,12 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, compensation, documents, project, shapes
+from orchestrator.engine import claimcheck, compensation, documents, project, sensitive, shapes
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.history import commits
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.sensitive import Reveal, hidden
 from orchestrator.engine.submit import links
 from orchestrator.engine.views import (
     EventOrigin,
@@ -75,10 +76,10 @@ def unknown(execution: str) -> NotFoundError:
 
 
 async def execution(
-    engine: Engine, tenant: str, execution: str, *, wait_ms: int = 0
+    engine: Engine, tenant: str, execution: str, *, wait_ms: int = 0, reveal: Reveal = hidden
 ) -> ExecutionView:
-    """One execution. With `wait_ms`, answer when it has ended or the time is up. Raises
-    `NotFoundError`."""
+    """One execution, what is sensitive masked unless `reveal` says otherwise. With `wait_ms`,
+    answer when it has ended or the time is up. Raises `NotFoundError`."""
     waited, pause = 0, POLL_FIRST_MS
     while True:
         found = await aggregate(engine, tenant, execution)
@@ -89,6 +90,7 @@ async def execution(
         waited, pause = waited + pause, min(pause * 3 // 2, POLL_LAST_MS)
     failure = found.state.failure
     header = found.header
+    seen = await sensitive.shown(engine, found, reveal)
     return ExecutionView(
         **shapes.summary(header, found.state),
         deadline_at=found.state.deadline_at,
@@ -108,8 +110,8 @@ async def execution(
         compensation=compensation.view(found),
         terminated=found.state.terminated,
         erased_at=header.get("erasedAt"),
-        input=await claimcheck.load(engine, found.input),
-        output=await claimcheck.load(engine, found.state.output),
+        input=seen.value(seen.flow.input, await claimcheck.load(engine, found.input)),
+        output=seen.value(seen.flow.output, await claimcheck.load(engine, found.state.output)),
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)
         if failure
         else None,
@@ -228,9 +230,16 @@ def _position(value: str | int) -> int:
 
 
 async def task(
-    engine: Engine, tenant: str, execution: str, task: str, *, item: int | None = None
+    engine: Engine,
+    tenant: str,
+    execution: str,
+    task: str,
+    *,
+    item: int | None = None,
+    reveal: Reveal = hidden,
 ) -> TaskView:
-    """One task, or one item of a map, with attempts and output. Raises `NotFoundError`."""
+    """One task, or one item of a map, with attempts and output, what is sensitive of it masked
+    unless `reveal` says otherwise. Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
     at = found.workflow.index.get(task)
     if at is None or found.state.tasks[at] == Code.HIDDEN:
@@ -243,18 +252,28 @@ async def task(
     docs = await patiently(engine, engine.store.read_many, EXECUTIONS, found.partition, [id])
     doc = docs[id].body if id in docs else None
     output = Payload.from_doc(doc["output"]) if doc and doc.get("output") else None
+    seen = await sensitive.shown(engine, found, reveal)
+    marks = seen.flow.gives(task, item=item is not None)
     return TaskView(
         **shapes.task(found, at, doc, item),
         **shapes.task_details(found, at, doc, item),
-        output=await claimcheck.load(engine, output),
+        output=seen.value(marks, await claimcheck.load(engine, output)),
     )
 
 
 async def history(
-    engine: Engine, tenant: str, execution: str, *, limit: int, after: After
+    engine: Engine,
+    tenant: str,
+    execution: str,
+    *,
+    limit: int,
+    after: After,
+    reveal: Reveal = hidden,
 ) -> tuple[list[HistoryEvent], After]:
-    """A page of the history. `after` is (commit, position in it). Raises `NotFoundError`."""
+    """A page of the history, what is sensitive of it masked unless `reveal` says otherwise. `after`
+    is (commit, position in it). Raises `NotFoundError`."""
     found = await aggregate(engine, tenant, execution)
+    seen = await sensitive.shown(engine, found, reveal)
     begin = (_position(after[0]), _position(after[1])) if after else (0, -1)
     # Every commit holds at least one event, so `limit + 1` commits are enough.
     records = await commits(
@@ -269,6 +288,8 @@ async def history(
             if len(items) == limit:
                 return items, last
             described = codec.describe(codec.event_from_doc(doc), found.workflow)
+            if "output" in described:  # of the execution
+                described["output"] = seen.payload(seen.flow.output, described["output"])
             items.append(HistoryEvent(seq=record["seq"], **described))
             last = (record["seq"], str(position))
     return items, None

@@ -62,7 +62,7 @@ async def given(engine: Engine, aggregate: Aggregate, doc: dict[str, Any]) -> di
     if spec.type is TaskType.MAP:
         return {}
     try:
-        value = await attempt.resolve(engine, aggregate, spec, doc.get("item"), masked=True)
+        value = await attempt.resolve(engine, aggregate, spec, doc.get("item"))
         data = jsonvalues.dumps(value)
         name = f"dead:{doc['id']}:{doc['attempt']}"
         payload = await claimcheck.store(engine, aggregate.partition, name, data)

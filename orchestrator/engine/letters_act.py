@@ -46,6 +46,7 @@ from orchestrator.engine.letters import LetterStatus, spec_of
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.orchestrate import advance, decide_with_facts
 from orchestrator.engine.resilience import Unclear, patiently
+from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views_letters import DeadLetterView
 from orchestrator.ports import (
     Conflict,
@@ -84,7 +85,7 @@ async def act(engine: Engine, tenant: str, id: str, wish: Wish) -> DeadLetterVie
             await _known(engine, found.body, wish)
 
     await competing.operate(engine, (tenant, letter.body["executionId"]), once)
-    return await letters_list.show(engine, tenant, id)
+    return await letters_list.show(engine, tenant, id, reveal=revealed)
 
 
 async def _known(engine: Engine, letter: dict[str, Any], wish: Wish) -> None:
@@ -195,7 +196,7 @@ async def _change(
     if not fitting:
         raise _no_sense(aggregate, wish)
     if wish.edited:
-        letters_edit.check(aggregate, fitting[0].body, wish.value)
+        await letters_edit.check(engine, aggregate, fitting[0].body, wish.value)
     inputs: list[Input] = await facts.inputs_of(engine, aggregate, _unheard(aggregate, fitting))
     inputs += letters_wish.inputs(aggregate, [letter.body for letter in fitting], wish)
     outputs = {

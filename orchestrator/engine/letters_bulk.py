@@ -31,6 +31,7 @@ from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import After, LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView
 from orchestrator.engine.views_letters import BulkRefusal, BulkResult
 from orchestrator.ports import Document
@@ -174,7 +175,7 @@ async def retry_execution(
     result = await bulk(engine, tenant, mine, wish, limit=100_000, but=letters_notify.KIND)
     if not result.done and status is ExecutionStatus.FAILED:
         await _reopen(engine, tenant, execution, by, reason)
-    return await inspect.execution(engine, tenant, execution)
+    return await inspect.execution(engine, tenant, execution, reveal=revealed)
 
 
 async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: str) -> None:

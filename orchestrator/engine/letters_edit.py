@@ -6,6 +6,7 @@ a definition, a retry must not let in by the back door.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,18 +14,22 @@ from pydantic import ValidationError
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.definition_http import HttpRequest
 from orchestrator.domain.errors import ConflictError, ErrorDetail, InvalidError
+from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson, child_path
+from orchestrator.domain.redaction import MASK
 from orchestrator.domain.workflow import TaskType
+from orchestrator.engine import attempt
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.attempt import MASK
+from orchestrator.engine.confidential import strays
+from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import spec_of
 
 _CODE = "INPUT_INVALID"
 
 
-def check(aggregate: Aggregate, letter: dict[str, Any], value: Json) -> None:
+async def check(engine: Engine, aggregate: Aggregate, letter: dict[str, Any], value: Json) -> None:
     """Raises `ConflictError` if the task takes no input, `InvalidError` with every finding."""
     spec = spec_of(aggregate, letter)
     if spec.type in (TaskType.MAP, TaskType.WAIT, TaskType.SIGNAL) or not letter["attempt"]:
@@ -34,9 +39,18 @@ def check(aggregate: Aggregate, letter: dict[str, Any], value: Json) -> None:
         )
     faults = _not_json(value)
     template = spec.template
-    if not faults and template is not None and template.secrets and _has_mask(value):
+    if not faults and template is not None and template.secrets:
+        shown: Json = None
+        with contextlib.suppress(ExpressionError):
+            shown = await attempt.resolve(engine, aggregate, spec, letter.get("item"))
         faults = [
-            ErrorDetail("$.input", f"`{MASK}` stands for a secret; write the value out", _CODE)
+            ErrorDetail(
+                f"$.input{path}",
+                f"`{MASK}` stands for a secret and must stay as it was shown; a secret is changed "
+                "where it is kept",
+                _CODE,
+            )
+            for path in strays(value, shown)
         ]
     if not faults and spec.type is TaskType.HTTP:
         faults = _request(value)
@@ -69,16 +83,3 @@ def _request(value: Json) -> list[ErrorDetail]:
             found.append(ErrorDetail(path, fault["msg"], _CODE))
         return found
     return []
-
-
-def _has_mask(value: Json) -> bool:
-    stack = [value]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, str) and MASK in one:
-            return True
-        if isinstance(one, dict):
-            stack.extend(one.values())
-        elif isinstance(one, list):
-            stack.extend(one)
-    return False

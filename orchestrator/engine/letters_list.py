@@ -11,13 +11,15 @@ from typing import Any
 
 from orchestrator.domain.errors import NotFoundError
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.redaction import MASK
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import UNDO_SUFFIX
-from orchestrator.engine import claimcheck, shapes
+from orchestrator.engine import claimcheck, documents, inspect, sensitive, shapes
 from orchestrator.engine.core import Engine
 from orchestrator.engine.event_letters import KIND
 from orchestrator.engine.letters import TYPE, LetterStatus
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.sensitive import Reveal, hidden
 from orchestrator.engine.views_letters import DeadLetterSummary, DeadLetterView, Resolution
 from orchestrator.ports import Document, Query, Where
 
@@ -71,7 +73,7 @@ async def read(engine: Engine, tenant: str, id: str) -> Document:
     )
     if stored not in found:
         raise unknown(id)
-    return found[stored]
+    return documents.checked(found)[stored]
 
 
 async def page(
@@ -114,22 +116,34 @@ async def find(
     return own, more
 
 
-async def show(engine: Engine, tenant: str, id: str) -> DeadLetterView:
-    """One letter with everything known. Raises `NotFoundError`."""
-    return await view(engine, (await read(engine, tenant, id)).body)
+async def show(engine: Engine, tenant: str, id: str, *, reveal: Reveal = hidden) -> DeadLetterView:
+    """One letter with everything known, what is sensitive of it masked unless `reveal` says
+    otherwise. Raises `NotFoundError`."""
+    return await view(engine, (await read(engine, tenant, id)).body, reveal)
 
 
-async def view(engine: Engine, doc: dict[str, Any]) -> DeadLetterView:
+async def view(engine: Engine, doc: dict[str, Any], reveal: Reveal = hidden) -> DeadLetterView:
     """The view of a stored letter."""
-    payload = doc.get("input")
     return DeadLetterView(
         **_summary(doc),
         attempts=shapes.attempts(doc["attempts"]),
         traceparent=doc.get("traceparent"),
-        input=await claimcheck.load(engine, Payload.from_doc(payload)) if payload else None,
+        input=await _input(engine, doc, reveal),
         message=doc.get("body"),
         event=await _event(engine, doc),
     )
+
+
+async def _input(engine: Engine, doc: dict[str, Any], reveal: Reveal) -> Any:
+    if not doc.get("input"):
+        return None
+    value = await claimcheck.load(engine, Payload.from_doc(doc["input"]))
+    try:
+        found = await inspect.aggregate(engine, doc["tenantId"], doc["executionId"])
+    except NotFoundError:
+        return MASK  # what of it is sensitive, the execution would tell
+    seen = await sensitive.shown(engine, found, reveal)
+    return seen.value(seen.flow.given(doc["task"], item="item" in doc), value)
 
 
 async def _event(engine: Engine, doc: dict[str, Any]) -> Any:

@@ -14,11 +14,14 @@ from typing import Any
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.redaction import NOTHING, Redactor, redacting
 from orchestrator.domain.workflow import NotifySpec
-from orchestrator.engine import claimcheck, publish
+from orchestrator.engine import claimcheck, publish, telemetry
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
+from orchestrator.engine.egress import EgressBook
+from orchestrator.engine.secret_book import SecretBook
 from orchestrator.ports import (
     ActivityCall,
     ActivityFailed,
@@ -46,10 +49,13 @@ async def send(
                 await _publish(engine, aggregate, spec, doc, body)
                 return None
             call = await _call(engine, aggregate, spec, doc, body)
-            answer: Any = await engine.activities.run(call)
+            with redacting(call.redactor):
+                answer: Any = await engine.activities.run(call)
     except TimeoutError:
         return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
     except ActivityFailed as error:
+        if spec.secret is not None:
+            engine.part(SecretBook).doubt(aggregate.partition[0], spec.secret)
         return error.failure
     except SecretNotFound as error:
         return Failure(type="SECRET_NOT_FOUND", message=str(error), retryable=False)
@@ -90,7 +96,7 @@ async def _publish(
         id=body["id"],
         source=f"/weft/{tenant}/{aggregate.workflow.name}",
         time=doc["createdAt"],
-        traceparent=aggregate.traceparent,
+        traceparent=telemetry.traceparent(aggregate.traceparent),
         hops=aggregate.header.get("hops", 0),
     )
 
@@ -104,8 +110,10 @@ async def _call(
 ) -> ActivityCall:
     at = str(engine.clock.now() // 1000)
     headers = {"Weft-Event-Id": body["id"], "Weft-Timestamp": at}
+    redactor = NOTHING
     if spec.secret is not None:
-        secret = await engine.secrets.get(aggregate.partition[0], spec.secret)
+        secret = await engine.part(SecretBook).get(aggregate.partition[0], spec.secret)
+        redactor = Redactor([secret])
         headers["Weft-Signature"] = "v1=" + signature(secret, at, jsonvalues.dumps(body))
     return ActivityCall(
         activity=HTTP_ACTIVITY,
@@ -123,8 +131,10 @@ async def _call(
         attempt=doc["attempt"],
         idempotency_key=body["id"],
         timeout_ms=SEND_MS,
-        traceparent=aggregate.traceparent,
+        traceparent=telemetry.traceparent(aggregate.traceparent),
         last_heartbeat_at=engine.clock.now(),
+        egress=await engine.part(EgressBook).of(aggregate.partition[0]),
+        redactor=redactor,
     )
 
 

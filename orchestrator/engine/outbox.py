@@ -16,10 +16,11 @@ from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.priority import Priority
 from orchestrator.domain.topology import TASK_QUEUES, TASKS_LOW_QUEUE
-from orchestrator.engine import documents
+from orchestrator.engine import documents, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lanes import LANE, OVERFLOW, Lanes
 from orchestrator.ports import OutMessage
+from orchestrator.ports_telemetry import is_sampled
 
 MESSAGES_PER_DOCUMENT = 100
 MAX_DOCUMENTS = 30
@@ -37,7 +38,8 @@ def build(
     header: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Outbox documents for `outgoing`, to be created in the committing batch. `header`: of the
-    execution; its trace context and its class go with the messages."""
+    execution; its class goes with the messages, and its trace context unless nobody records that:
+    whoever needs it then finds it in the execution."""
     tasks = sum(_begins(one) for one in outgoing)
     over = engine.part(Lanes).beyond(partition[0], tasks)
     if not over:
@@ -74,8 +76,8 @@ def _documents(
         doc["messages"] = [
             _entry(partition, entry) for entry in outgoing[start : start + per_document]
         ]
-        if traceparent := header.get("traceparent"):
-            doc["traceparent"] = traceparent
+        if is_sampled(traceparent := header.get(telemetry.TRACEPARENT, "")):
+            doc[telemetry.TRACEPARENT] = traceparent
         if (priority := Priority.of(header)) is not Priority.STANDARD:
             doc["priority"] = priority.value
         result.append(doc)
@@ -88,15 +90,17 @@ def _entry(partition: tuple[str, ...], entry: Outgoing) -> list[Any]:
     return fields if message.execution == partition[1] else [*fields, message.execution]
 
 
-def messages(docs: Iterable[Mapping[str, Any]]) -> list[OutMessage]:
-    """What to send for these documents. Raises `KeyError`, `ValueError`, `TypeError` for a
-    document that is not a well-formed outbox."""
+def messages(docs: Iterable[Mapping[str, Any]], link: str = "") -> list[OutMessage]:
+    """What to send for these documents; `link`: the span that sends them. Raises `NewerSchema`, and
+    `KeyError`, `ValueError`, `TypeError` for a document that is not a well-formed outbox."""
     result: list[OutMessage] = []
+    linked = {telemetry.TRACELINK: link} if link else {}
     for doc in docs:
+        documents.check_version(doc)
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
         trace, priority = doc.get("traceparent", ""), Priority.of(doc)
-        extra = {LANE: doc[LANE]} if LANE in doc else None
+        extra = {LANE: doc[LANE], **linked} if LANE in doc else linked
         for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
             to = other[0] if other else execution
             message = Message(MessageType(kind), tenant, to, task, item, priority)
@@ -115,7 +119,7 @@ def out_message(
     moved once stays in the low queue, also when it is sent again."""
     properties = {**(extra or {}), "type": message.type.value, "tenant": message.tenant}
     if traceparent:
-        properties["traceparent"] = traceparent
+        properties[telemetry.TRACEPARENT] = traceparent
     queue = message.queue
     if LANE in properties and queue in TASK_QUEUES:
         queue = TASKS_LOW_QUEUE

@@ -97,7 +97,8 @@ async def untaken(engine: Engine, partition: tuple[str, str]) -> list[Document]:
         order_by="receivedAt",
         limit=MAX_BUFFERED,
     )
-    return await patiently(engine, engine.store.query, EXECUTIONS, query)
+    found = await patiently(engine, engine.store.query, EXECUTIONS, query)
+    return [*documents.checked({doc.id: doc for doc in found}).values()]
 
 
 async def _read(
@@ -106,7 +107,8 @@ async def _read(
     if not keys:
         return {}
     ids = [documents.signal_id(key) for key in sorted(set(keys))]
-    return await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
+    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
+    return documents.checked(found)
 
 
 async def stored_payloads(

@@ -39,6 +39,7 @@ from orchestrator.engine import (
     pins,
     places,
     relay,
+    telemetry,
 )
 from orchestrator.engine.admission import Seat
 from orchestrator.engine.core import Engine
@@ -176,7 +177,23 @@ async def store(
     copied: tuple[int, ...] = (),
 ) -> bool:
     """The submission's batch, then the fast path. False if the execution exists already. `copied`:
-    tasks whose results are there already (`replay`)."""
+    tasks whose results are there already (`replay`). Here the execution's trace begins, or goes on
+    from `header["traceparent"]`: all that becomes of it is under the span of its start."""
+    about = {"tenant": partition[0], "workflow": workflow.name, "execution": partition[1]}
+    above = header.get("traceparent", "")
+    with telemetry.span(engine.tracer, "start", parent=above, root=True, about=about) as span:
+        if span.traceparent:
+            header = {**header, "traceparent": span.traceparent}
+        return await _store(engine, partition, header, workflow, copied)
+
+
+async def _store(
+    engine: Engine,
+    partition: tuple[str, str],
+    header: dict[str, Any],
+    workflow: Workflow,
+    copied: tuple[int, ...] = (),
+) -> bool:
     now = engine.clock.now()
     commit = engine.ids.new()
     happened: list[Event] = [

@@ -308,11 +308,13 @@ class RebuildReport(View):
 
 
 class Check(View):
-    """One dependency's health."""
+    """One dependency's health. `seconds`: of the backlog, how long the oldest of each kind has
+    waited."""
 
     ok: bool
     latency_ms: float | None = None
     detail: str = ""
+    seconds: dict[str, float] | None = None
 
 
 class HealthView(View):

@@ -24,7 +24,9 @@ from orchestrator.engine import (
     schedule_reads,
     trigger_store,
 )
+from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
+from orchestrator.engine.sensitive import Reveal
 from orchestrator.functions.access import Caller
 
 Found = tuple[Resource, NotFoundError]
@@ -51,9 +53,22 @@ async def _workflow(engine: Engine, tenant: str, given: Any) -> Found:
 
 async def execution(engine: Engine, tenant: str, id: str) -> Resource:
     """An execution, with what grants look at. Raises `NotFoundError`."""
-    header = (await inspect.aggregate(engine, tenant, id)).header
+    return _resource(await inspect.aggregate(engine, tenant, id))
+
+
+def reveals(caller: Caller) -> Reveal:
+    """The caller sees sensitive data of the executions that he may operate."""
+
+    async def may(found: Aggregate) -> bool:
+        return isinstance(await caller.decide(Scope.OPERATE, _resource(found)), Allow)
+
+    return may
+
+
+def _resource(found: Aggregate) -> Resource:
+    header = found.header
     return Resource(
-        tenant=tenant,
+        tenant=found.partition[0],
         workflow=header["workflow"],
         tags=header["tags"],
         owner=header["startedBy"],

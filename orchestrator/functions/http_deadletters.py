@@ -17,7 +17,7 @@ from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
-from orchestrator.functions import cursors, http_params, listing, requests
+from orchestrator.functions import cursors, guards, http_params, listing, requests
 from orchestrator.functions.http_control import ControlRequest
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
@@ -88,7 +88,12 @@ async def list_deadletters(call: Call) -> Answer:
 async def get_deadletter(call: Call) -> Answer:
     """With the whole chain of errors, every attempt, and the input of the last one, in which
     secrets are masked."""
-    view = await letters_list.show(await call.engine(), call.tenant, call.path["letterId"])
+    view = await letters_list.show(
+        await call.engine(),
+        call.tenant,
+        call.path["letterId"],
+        reveal=guards.reveals(call.principal),
+    )
     return Answer(body=view)
 
 

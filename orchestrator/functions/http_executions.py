@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final
 
 import azure.functions as func
-from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Resource, Scope
-from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import MAX_MAP_ITEMS
 from orchestrator.engine import catalog, inspect, submit, verify
@@ -23,25 +21,13 @@ from orchestrator.engine.views import (
     TaskView,
     VerifyReport,
 )
-from orchestrator.functions import http_params, listing, requests
+from orchestrator.functions import guards, http_params, listing, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.start_request import StartRequest
 
 ROUTES: Final = Routes("Executions")
-
-
-class StartRequest(BaseModel):
-    """What to start a workflow with. Everything may be left out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    input: Any = Field(None, description="Checked against the definition's input schema")
-    version: int | None = Field(None, ge=1, description="Left out: the latest")
-    tags: dict[str, str] = Field(default_factory=dict, description="Free labels, for filters")
-    priority: Literal["high", "standard", "low"] | None = Field(
-        None, description="Left out: as the definition says"
-    )
 
 
 KEY: Final = tuple(
@@ -118,7 +104,7 @@ async def start_execution(call: Call) -> Answer:
         tags=body.tags,
         traceparent=call.trace.parent,
         started_by=who.subject,
-        priority=Priority(body.priority) if body.priority else None,
+        priority=body.priority,
     )
     return Answer(
         body=result,
@@ -236,7 +222,11 @@ async def list_executions(call: Call) -> Answer:
 async def get_execution(call: Call) -> Answer:
     """With input, output and error. `wait` makes it a long poll."""
     view = await inspect.execution(
-        await call.engine(), call.tenant, call.path["id"], wait_ms=call.query["wait"]
+        await call.engine(),
+        call.tenant,
+        call.path["id"],
+        wait_ms=call.query["wait"],
+        reveal=guards.reveals(call.principal),
     )
     return Answer(body=view)
 
@@ -286,6 +276,7 @@ async def get_task(call: Call) -> Answer:
         call.path["id"],
         call.path["taskId"],
         item=call.query["item"],
+        reveal=guards.reveals(call.principal),
     )
     return Answer(body=view)
 
@@ -307,6 +298,7 @@ async def list_history(call: Call) -> Answer:
         call.path["id"],
         limit=call.query["limit"],
         after=call.after(),
+        reveal=guards.reveals(call.principal),
     )
     return call.page(items, after, Page[HistoryEvent])
 

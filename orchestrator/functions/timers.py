@@ -10,7 +10,7 @@ from typing import Final
 
 import azure.functions as func
 
-from orchestrator.engine import retain, schedule, sweep
+from orchestrator.engine import levels, retain, schedule, sweep
 from orchestrator.functions.provider import EngineProvider
 
 SWEEP_SCHEDULE: Final = "*/15 * * * * *"
@@ -38,6 +38,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def sweeper(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await sweep.sweep(engine)
+        await levels.refresh_if_possible(engine)
 
     @bp.function_name("scheduler")
     @bp.timer_trigger(

@@ -26,7 +26,7 @@ from orchestrator.local import (
     cli_deadletters,
     cli_events,
     cli_input,
-    cli_rebuild,
+    cli_recovery,
     cli_schedules,
     cli_signals,
     cli_smoke,
@@ -57,7 +57,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(cli_version.root)
-app.add_typer(cli_rebuild.app, name="rebuild")
+cli_recovery.register(app)
 
 # --- on this machine ------------------------------------------------------------------------------
 
@@ -307,6 +307,7 @@ cli_breakers.register(app)
 cli_triggers.register(app)
 cli_events.register(app)
 cli_audit.register(app)
+cli_tenants.register(app)
 cli_archive.register(app)
 cli_tenants.register(app)
 cli_smoke.register(app)

@@ -130,7 +130,6 @@ async def wire_secrets(folder: Path, values: SecretValues) -> AsyncIterator[Secr
         secrets = KeyVaultSecrets(
             vault_url=server.url,
             credential=StaticCredential(),
-            clock=ManualClock(),
             connection_verify=str(file),
             verify_challenge_resource=False,
         )

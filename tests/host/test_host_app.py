@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from azure.functions.servicebus import ServiceBusMessage
 from azure.functions.timer import TimerRequest
 
 from orchestrator.domain import topology
-from orchestrator.engine import execute, orchestrate, project, relay, schedule, sweep
+from orchestrator.engine import execute, levels, orchestrate, project, relay, schedule, sweep
 from orchestrator.engine.incoming import Incoming
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -34,6 +35,8 @@ ROOT = Path(__file__).parents[2]
 HTTP_FUNCTIONS = {
     "get_grants": "GET v1/tenants/{tenantId}/grants",
     "put_grants": "PUT v1/tenants/{tenantId}/grants",
+    "get_egress": "GET v1/tenants/{tenantId}/egress",
+    "put_egress": "PUT v1/tenants/{tenantId}/egress",
     "get_limits": "GET v1/tenants/{tenantId}/limits",
     "put_limits": "PUT v1/tenants/{tenantId}/limits",
     "publish_workflow": "POST v1/workflows",
@@ -309,6 +312,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
     monkeypatch.setattr(relay, "relay_documents", spy("relay"))
     monkeypatch.setattr(project, "project_documents", spy("project"))
     monkeypatch.setattr(sweep, "sweep", spy("sweep"))
+    monkeypatch.setattr(levels, "refresh_if_possible", spy("refresh_if_possible"))
     monkeypatch.setattr(schedule, "run_due", spy("run_due"))
     return made
 
@@ -328,7 +332,13 @@ def message(**more: Any) -> Any:
 
 async def test_queue_triggers_hand_over_incoming_messages(calls: list[Any]) -> None:
     engine = object()
-    first = message(delivery_count=3, application_properties={"traceparent": "00-a-b-01"})
+    # What the worker's decoder makes of a time whose text has no zone.
+    when = datetime(2026, 11, 30, 12, 0, 0, 250_000)
+    first = message(
+        delivery_count=3,
+        application_properties={"traceparent": "00-a-b-01"},
+        enqueued_time_utc=when,
+    )
     # What the worker's decoder makes of metadata that the host left out.
     bare: Any = message(message_id=None, application_properties=None, user_properties=None)
     older = message(application_properties=None, user_properties={"n": 1})
@@ -336,7 +346,11 @@ async def test_queue_triggers_hand_over_incoming_messages(calls: list[Any]) -> N
     for name in ("high", "standard", "low"):
         await user_function(f"tasks_{name}", engine)(message=first)
     whole = Incoming(
-        body=b"{}", message_id="m1", delivery_count=3, properties={"traceparent": "00-a-b-01"}
+        body=b"{}",
+        message_id="m1",
+        delivery_count=3,
+        properties={"traceparent": "00-a-b-01"},
+        enqueued_at=1_796_040_000_250,
     )
     assert calls == [
         (
@@ -365,6 +379,7 @@ async def test_feed_and_timer_triggers_call_their_use_cases(calls: list[Any]) ->
         ("relay", engine),
         ("project", engine),
         ("sweep", engine),
+        ("refresh_if_possible", engine),
         ("run_due", engine),
     ]
     for _, _, given in calls[:2]:

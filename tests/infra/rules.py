@@ -147,7 +147,11 @@ def settings_faults(deployed: Template) -> Iterator[str]:
     given = app_settings(deployed)
     azure = {field.alias for field in AzureSettings.model_fields.values() if field.alias}
     identity = {f"{name}{end}" for name in ("Cosmos", "ServiceBus") for end in IDENTITY_SETTINGS}
-    own = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields if name != "azure"}
+    own = {
+        f"{PREFIX}{name.upper()}"
+        for name in Settings.model_fields
+        if name not in ("azure", "telemetry")
+    }
     for name in given.keys() - azure - identity - own - HOST_SETTINGS:
         yield f"app setting {name} is read by nobody"
     needed = identity | HOST_SETTINGS | {"AZURE_CLIENT_ID", "KeyVault__vaultUri"}
@@ -280,7 +284,11 @@ def operation_faults(deployed: Template) -> Iterator[str]:
     rules = {one.name for one in of_type(deployed, "Microsoft.Insights/scheduledQueryRules")}
     metric = {one.name for one in of_type(deployed, "Microsoft.Insights/metricAlerts")}
     wanted = {"dead-letters", "queue-oldest", "outbox-age", "server-errors", "breaker-open"}
-    wanted |= {"completion-burn-fast", "completion-burn-slow"}
+    wanted |= {
+        f"{objective}-burn-{speed}"
+        for objective in ("completion", "start-latency", "dispatch")
+        for speed in ("fast", "slow")
+    }
     for name in {f"weft-{one}" for one in wanted} - rules:
         yield f"no alert {name}"
     if "weft-stranded-messages" not in metric:

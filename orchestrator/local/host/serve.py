@@ -69,7 +69,10 @@ async def serve(
             clock=engine.clock,
             host_json=host_json.load(HOST_JSON) if HOST_JSON.exists() else host_json.WEFT,
             options=HostOptions(
-                address=address, roles=roles, settings={**DEFAULT_SETTINGS, **os.environ}
+                address=address,
+                roles=roles,
+                data=data,
+                settings={**DEFAULT_SETTINGS, **os.environ},
             ),
             sock=sock,
         )

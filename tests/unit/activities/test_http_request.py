@@ -7,21 +7,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import parse_qsl
 
-import httpx
 import pytest
-from activities_support import Server, answer, failure_from, json_answer, make_call, serving
+from activities_support import Server, failure_from, json_answer, make_call, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.context import Context
-from activities.egress import EgressPolicy
 from activities.errors import PermanentError
-from activities.http import HttpActivity
 from activities.http_request import HttpRequest, checked_url, prepare
-from activities.registry import Registry
 from activities.runner import Runner
 from orchestrator.domain.urls import encode_part
-from orchestrator.settings_egress import LOOPBACK
 
 NASTY = '"}], "x": "y\n{{x}} ${input.name}'
 
@@ -292,23 +287,3 @@ def test_query_joins_what_the_url_has_and_drops_the_fragment() -> None:
 def test_timeouts(value: Any, seconds: float | None) -> None:
     request = HttpRequest(url="http://h", timeout=value)
     assert prepare(request, Context.for_test()).timeout == seconds
-
-
-async def test_guard_sees_every_address_and_can_refuse(server: Server) -> None:
-    seen: list[str] = []
-
-    async def guard(url: httpx.URL) -> None:
-        seen.append(url.path)
-        if url.path == "/private":
-            raise PermanentError("not allowed", type="HttpAddressRefused")
-
-    http = HttpActivity(policy=EgressPolicy(LOOPBACK), guard=guard)
-    registry = Registry()
-    registry.register("weft.http", http.run, built_in=True)
-    runner = Runner(registry, closers=(http.close,))
-    server.answers[:] = [answer(302, location="/private")]
-    failure = await failure_from(send(runner, {"url": server.url + "/public"}))
-    await runner.close()
-    assert failure.type == "HttpAddressRefused"
-    assert seen == ["/public", "/private"]
-    assert len(server.received) == 1

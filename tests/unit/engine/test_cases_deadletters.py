@@ -177,7 +177,7 @@ async def test_an_edited_input_cannot_smuggle_in_a_masked_secret_or_a_bad_reques
     await world.start("flow")
     await world.run_until_quiet()
     a, h = await open_letter(world, task="a"), await open_letter(world, task="h")
-    for id, value in ((a, {"key": "***"}), (h, {"method": "GET"}), (h, 7)):
+    for id, value in ((a, {"key": "x***"}), (a, {"other": "***"}), (h, {"method": "GET"}), (h, 7)):
         with pytest.raises(InvalidError):
             await act(world, id, Action.RETRY, edited=True, value=value)
     await act(world, h, Action.RETRY, edited=True, value={**request, "url": "https://b.example/"})

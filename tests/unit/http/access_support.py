@@ -115,6 +115,7 @@ BODIES: dict[str, Any] = {
     "test_trigger": EVENT,
     "send_events": EVENT,
     "put_grants": {"grants": []},
+    "put_egress": {"onlyHosts": ["a.example"]},
     "put_limits": {"openExecutions": 5},
 }
 

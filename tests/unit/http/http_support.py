@@ -17,6 +17,7 @@ from orchestrator.functions import (
     http_breakers,
     http_control,
     http_deadletters,
+    http_egress,
     http_events,
     http_executions,
     http_grants,
@@ -28,6 +29,7 @@ from orchestrator.functions import (
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.ports_telemetry import NoTracer
 from tests.support.identities import DEVELOPMENT
 
 ENGINE: Any = SimpleNamespace(
@@ -35,6 +37,7 @@ ENGINE: Any = SimpleNamespace(
     authenticator=DEVELOPMENT,
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
+    tracer=NoTracer(),
     platform_tenant="",
 )
 PROGRESS = views.Progress(total=1)
@@ -85,6 +88,7 @@ def make_client(provider: EngineProvider) -> Client:
         http_audit.blueprint(provider),
         http_archive.blueprint(provider),
         http_grants.blueprint(provider),
+        http_egress.blueprint(provider),
         http_limits.blueprint(provider),
         http_triggers.blueprint(provider),
         http_events.blueprint(provider),

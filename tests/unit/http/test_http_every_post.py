@@ -62,6 +62,7 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
         {"grants": [{"subjects": ["bob"], "role": "viewer"}]},
         {},
     ),
+    "PUT v1/tenants/{tenantId}/egress": ({"networks": ["10.1.0.0/16"]}, {}),
     "PUT v1/tenants/{tenantId}/limits": ({"openExecutions": 7}, {}),
 }
 OPEN_ENDED = {"POST v1/events", "POST v1/triggers/{triggerName}/test"}
