@@ -68,8 +68,9 @@ MUTANTS = (
         "outbox deleted before it is sent",
         relay,
         "send_now",
-        "    sending = outbox.messages(docs)\n",
-        "    sending = outbox.messages(docs)\n    await _forget(engine, docs)\n",
+        "            sending = outbox.messages(docs, link)\n",
+        "            sending = outbox.messages(docs, link)\n"
+        "            await _forget(engine, docs)\n",
     ),
     Mutant(
         "outbox deleted although sending failed",
