@@ -25,6 +25,7 @@ from orchestrator.engine import (
     handback,
     levels,
     notify,
+    orchestrations,
     results,
     telemetry,
     waiting,
@@ -161,6 +162,8 @@ async def _attempt(engine: Engine, claim: Claim, passage: gate.Passage, span: Sp
     try:
         if claim.spec.type is TaskType.WORKFLOW:
             outcome = await children.begin(engine, claim)
+        elif claim.spec.type is TaskType.DURABLE:
+            outcome = await orchestrations.begin(engine, claim)
         else:
             outcome = await attempt.run(engine, claim)
         if outcome is not None:

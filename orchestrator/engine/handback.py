@@ -23,6 +23,9 @@ BASE_DELAY_MS = 250
 MAX_DELAY_MS = 30_000
 HOPS = "hops"
 """Property that counts how often a message was handed back."""
+WORD = "word"
+"""Property of a message that is word of something (`END`); it stays when it is handed back."""
+END = "end"
 MAX_HOPS = 50
 """After this many, a message is dropped: state says what is due, and the sweeper sends it again."""
 MAX_STALE_HOPS = 5
@@ -50,7 +53,8 @@ async def send(
         )
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
-    extra = {HOPS: str(done), **lane(incoming)}
+    end = {WORD: END} if is_end(incoming) else {}
+    extra = {HOPS: str(done), **lane(incoming), **end}
     trace = telemetry.parent_of(incoming)
     outgoing = [
         outbox.out_message(message, engine.ids.new(), due_at, trace, extra) for message in messages
@@ -68,6 +72,11 @@ async def move(engine: Engine, message: Message, incoming: Incoming) -> None:
     extra = {**incoming.properties, LANE: OVERFLOW}
     await engine.transport.send([outbox.out_message(message, engine.ids.new(), extra=extra)])
     engine.metrics.count("weft_tasks_moved_total")
+
+
+def is_end(incoming: Sequence[Incoming]) -> bool:
+    """Whether one of these is word of an end."""
+    return any(one.properties.get(WORD) == END for one in incoming)
 
 
 def growing(hops: int) -> int:

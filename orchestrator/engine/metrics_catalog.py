@@ -102,6 +102,7 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "weft_breaker_transitions_total": Metric("Changes of circuit breakers", "change"),
     "weft_breaker_trouble_total": Metric("Breakers that could not be read or written"),
+    "weft_durable_unavailable_total": Metric("Calls of Durable Functions without an answer"),
     "weft_limited_total": Metric("Refused or put off because of a tenant's limit", "limit"),
     "weft_limits_trouble_total": Metric("Limits that could not be looked up; nobody was refused"),
     "weft_store_throttled_total": Metric("Answers of the store: too many requests"),

@@ -75,6 +75,7 @@ async def replay(
             code="CANNOT_REPLAY",
         )
     number: int = origin.header["version"]
+    kind = {"kind": origin.header["kind"]} if "kind" in origin.header else {}
     if latest:
         head = await catalog.head(engine, tenant, name)
         if head.body["archived"]:
@@ -83,7 +84,8 @@ async def replay(
                 code="WORKFLOW_ARCHIVED",
             )
         number = int(head.body["latest"])
-    workflow = await catalog.compiled(engine, tenant, name, number)
+        kind = catalog.kind_fields(head)
+    workflow = await catalog.compiled(engine, tenant, name, number, code=bool(kind))
     if start_at is not None and workflow.index.get(start_at, workflow.visible) >= workflow.visible:
         raise NotFoundError(
             f"version {number} of workflow {name!r} has no task {start_at!r}",
@@ -112,6 +114,7 @@ async def replay(
     pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
     if pinned:
         header["pins"] = pinned
+    header |= kind | pins.uses(workflow, pinned or {})
     async with admission.start(engine, tenant, id) as seat:
         await _copy(engine, origin, workflow, kept, partition)
         header["input"] = await _moved(engine, origin.header["input"], partition, "input")

@@ -126,6 +126,8 @@ def task(
         }
         if "child" in doc and doc["attempt"]:
             fields["child"] = doc["child"]["execution"]
+        if "instance" in doc and doc["attempt"]:
+            fields["instance"] = doc["instance"]["id"]
         if status is TaskStatus.WAITING and "dueAt" in doc:
             fields["due_at"] = doc["dueAt"]
     if item is None and at in state.maps:
@@ -166,6 +168,7 @@ def attempts(entries: Sequence[dict[str, Any]]) -> list[AttemptView]:
             ended_at=entry.get("endedAt"),
             error=failure(entry.get("error")),
             child=entry.get("child"),
+            instance=entry.get("instance"),
         )
         for entry in entries
     ]

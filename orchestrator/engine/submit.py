@@ -19,7 +19,6 @@ from orchestrator.domain.errors import (
     ConflictError,
     InvalidError,
     LimitError,
-    NotFoundError,
 )
 from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
 from orchestrator.domain.evolve import fold
@@ -102,13 +101,9 @@ async def start(
             f"workflow {workflow!r} is archived; publish it again to start it",
             code="WORKFLOW_ARCHIVED",
         )
-    number = version if version is not None else int(head.body["latest"])
-    if not 1 <= number <= head.body["latest"]:
-        raise NotFoundError(
-            f"workflow {workflow!r} has no version {number}; the latest is {head.body['latest']}",
-            code="VERSION_NOT_FOUND",
-        )
-    runnable = await catalog.compiled(engine, tenant, workflow, number)
+    number = catalog.number_of(head, version)
+    code = catalog.is_code(head)
+    runnable = await catalog.compiled(engine, tenant, workflow, number, code=code)
     check_input(runnable, input)
     place = places.header(runnable, tenant, execution, input, labels)
     data = jsonvalues.dumps(input)
@@ -128,6 +123,7 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
+    header |= catalog.kind_fields(head)
     header |= {} if link is None else link.header
     same = digest if link is None else None
     # A child belongs to what was admitted.
@@ -139,6 +135,7 @@ async def start(
             header["input"] = payload.to_doc()
             if pinned := await pins.resolve(engine, tenant, runnable):
                 header["pins"] = pinned
+            header |= pins.uses(runnable, pinned)
             seat.created = await store(engine, partition, header, runnable)
     except LimitError:
         # What was started before is answered, whatever the limits say now.

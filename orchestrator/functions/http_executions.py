@@ -14,7 +14,6 @@ from orchestrator.engine.inspect import ExecutionFilter
 from orchestrator.engine.views import (
     ExecutionSummary,
     ExecutionView,
-    HistoryEvent,
     Page,
     StartResult,
     TaskSummary,
@@ -27,7 +26,7 @@ from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
 from orchestrator.functions.start_request import StartRequest
 
-ROUTES: Final = Routes("Executions")
+ROUTES: Final = Routes("Executions", hub=True)
 
 
 KEY: Final = tuple(
@@ -279,28 +278,6 @@ async def get_task(call: Call) -> Answer:
         reveal=guards.reveals(call.principal),
     )
     return Answer(body=view)
-
-
-@ROUTES.add(
-    "GET",
-    "v1/executions/{id}/history",
-    scope=Scope.READ,
-    summary="List an execution's history",
-    query=http_params.PAGING,
-    replies={200: Reply(description="A page, oldest first", model=Page[HistoryEvent])},
-    errors=(404,),
-)
-async def list_history(call: Call) -> Answer:
-    """Every event, oldest first: enough to rebuild the state."""
-    items, after = await inspect.history(
-        await call.engine(),
-        call.tenant,
-        call.path["id"],
-        limit=call.query["limit"],
-        after=call.after(),
-        reveal=guards.reveals(call.principal),
-    )
-    return call.page(items, after, Page[HistoryEvent])
 
 
 @ROUTES.add(

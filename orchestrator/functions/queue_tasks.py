@@ -13,6 +13,7 @@ import azure.functions as func
 
 from orchestrator.domain.topology import TASK_QUEUES
 from orchestrator.engine import execute
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.messages import incoming
 from orchestrator.functions.provider import EngineProvider
 
@@ -34,6 +35,7 @@ def _add(bp: func.Blueprint, provider: EngineProvider, queue: str) -> None:
         data_type=func.DataType.BINARY,
         cardinality=func.Cardinality.ONE,
     )
+    @client_bound(bp, provider)
     async def tasks(message: func.ServiceBusMessage) -> None:
         engine = await provider.get()
         await execute.handle(engine, incoming(message), queue=queue)

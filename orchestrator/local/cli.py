@@ -22,6 +22,7 @@ from orchestrator.local import (
     cli_audit,
     cli_auth,
     cli_breakers,
+    cli_code,
     cli_control,
     cli_deadletters,
     cli_events,
@@ -37,13 +38,7 @@ from orchestrator.local import (
     cli_workflows,
 )
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import (
-    DONE,
-    FAILED,
-    console,
-    print_json,
-    printable,
-)
+from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
 from orchestrator.local.cli_history import history_table
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Class, File, Id, Url
 from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
@@ -57,6 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(cli_version.root)
+app.add_typer(cli_code.app, name="code")
 cli_recovery.register(app)
 
 # --- on this machine ------------------------------------------------------------------------------

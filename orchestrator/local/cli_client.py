@@ -105,7 +105,8 @@ class Client:
 
     def history(self, id: str) -> dict[str, Any]:
         """All events of an execution, oldest first, as one page."""
-        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/history", {}, None)
+        path = f"/v1/executions/{segment(id, 'execution id')}/history"
+        return self._collect(path, {"include": "orchestration"}, None)
 
     def verify(self, id: str) -> dict[str, Any]:
         """Whether the history folds to the stored state (a `VerifyReport`)."""

@@ -247,6 +247,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(map_text(task["map"]))
     if task.get("child"):
         notes.append(f"child {task['child']}")
+    if task.get("instance"):
+        notes.append(f"orchestration {task['instance']}")
     if task.get("signal") and task["status"] not in SETTLED:
         notes.append(f"signal {task['signal']}")
     if task.get("nextAttemptAt"):

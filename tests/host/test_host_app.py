@@ -78,6 +78,8 @@ HTTP_FUNCTIONS = {
     "list_signals": "GET v1/executions/{id}/signals",
     "list_audit": "GET v1/audit",
     "verify_audit": "GET v1/audit/verify",
+    "list_code_workflows": "GET v1/code-workflows",
+    "publish_code_workflows": "POST v1/code-workflows",
     "list_archive": "GET v1/archive",
     "show_archive": "GET v1/archive/{archiveId}",
     "read_archive": "GET v1/archive/{archiveId}/content",
@@ -127,8 +129,8 @@ sys.addaudithook(hook)
 import function_app
 import threading
 loaded = [name for name in sys.modules if name.startswith(
-    ("orchestrator.local", "orchestrator.adapters.azure", "activities.", "azure.cosmos",
-     "azure.servicebus", "azure.identity"))]
+    ("orchestrator.local", "orchestrator.adapters.azure", "azure.cosmos",
+     "azure.servicebus", "azure.identity", "azure.durable_functions"))]
 print(json.dumps({
     "names": sorted(f.get_function_name() for f in function_app.app.get_functions()),
     "touched": touched, "loaded": loaded, "threads": threading.active_count(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.engine.core import Engine
 from orchestrator.ports import ActivityCall
 from tests.simulation.flows import Flow
 from tests.simulation.profile import Profile
@@ -37,6 +38,9 @@ class Feature:
 
     def alter(self, flow: Flow) -> None:
         """May change a workflow before it is published."""
+
+    def equip(self, engine: Engine, worker: Worker) -> None:
+        """May give an engine that begins what this part needs."""
 
     async def prepare(self) -> None:
         """Before faults begin, with the world's client."""

@@ -35,12 +35,12 @@ def judge_children(world: World) -> None:
 
 
 def unsettled(world: World) -> list[str]:
-    """Tasks that do not know yet that their child has ended, or was never there: somebody looks
-    after it, up to three times a minute apart."""
+    """Tasks that do not know yet that what they had started (a child, an orchestration) has ended,
+    or was never there: somebody looks after it, up to three times a minute apart."""
     return [
         f"{partition[1]}/{id}: does not know the end of its child: {doc}"
         for (partition, id), doc in world.store.bodies(EXECUTIONS).items()
         if doc["type"] == "task"
-        and (child := doc.get("child")) is not None
+        and (child := doc.get("child") or doc.get("instance")) is not None
         and ("sweepAt" in doc or not child.get("settled"))
     ]

@@ -9,14 +9,16 @@ from orchestrator.engine import (
     events,
     gate,
     leadership,
+    orchestrations,
     places,
     schedule_fire,
+    signals_raised,
     waiting,
 )
 from tests.simulation.mutants import Mutant
 
-SCHEDULES, OUTAGE, EVENTS = "schedules", "outage", "events"
-CROWDS, SHARING = "crowds", "sharing"
+SCHEDULES, OUTAGE, EVENTS, CROWDS = "schedules", "outage", "events", "crowds"
+HUBS, SHARING = "hubs", "sharing"
 
 MUTANTS = (
     Mutant(
@@ -128,6 +130,23 @@ MUTANTS = (
         "_cancel",
         "    try:\n",
         "    return\n    try:\n",
+    ),
+    Mutant(
+        "orchestration started without asking whether it is there",
+        orchestrations,
+        "_started",
+        'await instances.ask(engine, lambda hub: hub.status(instance["id"]))',
+        "None",
+        feature=HUBS,
+        first=76,
+    ),
+    Mutant(
+        "signal recorded as raised and not raised",
+        signals_raised,
+        "hand_over",
+        'await ask(engine, _raising(instance, doc.body["name"], _event(doc.body)))',
+        "pass",
+        feature=HUBS,
     ),
     Mutant(
         "concurrency group stored without if_match",

@@ -62,6 +62,8 @@ class Worker:
             tunables=world.profile.tunables,
         )
         engine.definitions = world.definitions  # versions never change: compiled once per run
+        for feature in getattr(world, "features", ()):  # the first engines are older than those
+            feature.equip(engine, self)
         return engine
 
     # --- life -------------------------------------------------------------------------------------

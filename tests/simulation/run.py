@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import breaking, crowds, eventing, flows, scheduling, sharing
+from tests.simulation import breaking, crowds, eventing, flows, hubs, scheduling, sharing
 from tests.simulation.breaking import Outage
 from tests.simulation.crowds import Crowds
 from tests.simulation.eventing import Events
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.features import Feature
 from tests.simulation.flows import Flow
+from tests.simulation.hubs import Hubs
 from tests.simulation.judge import judge, recover_again
 from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
@@ -36,6 +37,7 @@ KINDS: tuple[tuple[Callable[[random.Random, Profile], Feature], str, float], ...
     (Events, "events", eventing.SHARE),
     (Sharing, "sharing", sharing.SHARE),
     (Crowds, "crowds", crowds.SHARE),
+    (Hubs, "hubs", hubs.SHARE),
 )
 """Parts of the platform, each with the share of seeds that exercise it."""
 Setup = Callable[[World], None]

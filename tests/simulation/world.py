@@ -135,6 +135,8 @@ class World:
             self.features.append(feature)
             self.more_flows += feature.flows
             self.store.observers.append(feature.commit)
+            for client in self.clients:
+                feature.equip(client.engine, client)
 
     def now(self) -> int:
         """True time, epoch milliseconds."""
@@ -240,7 +242,8 @@ class World:
 
     async def publish(self, flows: list[Flow]) -> None:
         """Before anything fails."""
-        for flow in (member for one in flows for member in one.family()):
+        code = self.client.engine.code.names()
+        for flow in (member for one in flows for member in one.family() if member.name not in code):
             await catalog.publish(self.client.engine, TENANT, flow.definition)
 
     def start_workers(self) -> None:
