@@ -18,6 +18,7 @@ from orchestrator.domain.errors import (
 from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsonvalues import NotJson
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
 from orchestrator.engine import attempt, parking, submit, telemetry, waiting
 from orchestrator.engine.attempt import LeaseLost, Outcome
@@ -87,6 +88,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         "parent": parent.execution,
         "parentTask": {**place, "number": claim.doc["child"]["number"]},
         "depth": depth,
+        "priority": Priority.of(parent.header).value,
     }
     if hops := parent.header.get("hops"):
         header["hops"] = hops

@@ -38,6 +38,7 @@ from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.signalled_items import ItemsEnded
 from orchestrator.ports import Throttled, TransportError, Unavailable
 from orchestrator.ports_telemetry import Span
@@ -78,6 +79,7 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
         group = groups.setdefault((message.tenant, message.execution), _Group())
         group.messages.append(message)
         group.incoming.append(incoming)
+    engine.part(Lanes).note({tenant for tenant, _ in groups})
     if len(groups) == 1:  # the common case needs no tasks
         [(partition, group)] = groups.items()
         await _safely(engine, partition, group)

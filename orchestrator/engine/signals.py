@@ -93,7 +93,7 @@ async def send(
     }
     message = Outgoing(Message(MessageType.SIGNAL_RECEIVED, *partition, key))
     # Its sender's trace is another one: the message links to it (`telemetry.TRACELINK`).
-    sends = outbox.build(engine, partition, [message], now=now, traceparent=aggregate.traceparent)
+    sends = outbox.build(engine, partition, [message], now=now, header=aggregate.header)
     operations = [Create(doc), *(Create(entry) for entry in sends)]
     try:
         await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)
