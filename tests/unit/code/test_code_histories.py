@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from activities.code.driver import functions
 from activities.code.registry import CodeRegistry
 from orchestrator.local.durable import recordings
-from orchestrator.local.durable.replay_check import Divergence
-from orchestrator.local.durable.replay_files import Checked, check_files
+from orchestrator.local.durable.replay_check import Divergence, check
+from orchestrator.local.durable.replay_files import Checked, check_files, plain
+from orchestrator.local.durable.steps import step_of
 from tests.support import azure_history
-from tests.support.code_samples import SCENARIOS, load
+from tests.support.code_samples import CALLED, SCENARIOS, load
 from tests.support.durable_hand import Hand, envelope
 
 HISTORIES = Path(__file__).parents[2] / "upgrade" / "histories"
@@ -48,7 +50,21 @@ def as_azure(name: str, folder: Path, **given: bool) -> Path:
 
 
 def test_every_scenario_is_recorded() -> None:
-    assert {file.stem for file in HISTORIES.glob("*.json")} == set(SCENARIOS)
+    calls = {f"{name}.call" for name in CALLED}
+    assert {file.stem for file in HISTORIES.glob("*.json")} == set(SCENARIOS) | calls
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("report-retried", ["activity sales.total", "timer", "activity sales.total"]),
+     ("parcel", ["activity parcels.book with retry", "timer"])],
+)  # fmt: skip
+def test_instances_below_decide_as_recorded(name: str, steps: list[str]) -> None:
+    """Of `weft_call`, which tries an activity again, and of a child."""
+    recording = recordings.read((HISTORIES / f"{name}.call.json").read_text(encoding="utf-8"))
+    assert [step_of(one).what for one in recording.steps.values()] == steps
+    drives = {one.name: one for one in functions(code(SCENARIOS[name].module))}
+    assert check(recording, plain(drives[recording.identity.name])) is None
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -204,7 +220,7 @@ def test_a_version_that_is_gone_is_a_divergence() -> None:
 def test_another_version_may_be_held_against_it() -> None:
     registry = code("expense", ('"expense", input', '"expense", 2, input'))
     report = check_files(registry, "expense", [HISTORIES], 2)
-    assert (report.count("same"), report.skipped) == (5, 9)
+    assert (report.count("same"), report.skipped) == (5, 12)
     with pytest.raises(KeyError, match="version 3 is not deployed"):
         check_files(registry, "expense", [HISTORIES], 3)
     with pytest.raises(KeyError, match="no code workflow parcel here"):
