@@ -6,11 +6,16 @@ worse, takes one step's result for another's; here that is found before a deploy
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+
+from azure.durable_functions.models.history import HistoryEvent
 
 from orchestrator.domain.orchestration_result import failure_from
 from orchestrator.local.durable import events as ev
@@ -50,9 +55,23 @@ class Divergence:
 def check(recording: Recording, function: Callable[[str], str]) -> Divergence | None:
     """Tell `recording` to an orchestrator function (context in, answer out; JSON); None if it
     decides the same, as far as the record goes."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, times_read_once():
         warnings.simplefilter("always")
         return _Check(recording, function, caught).run()
+
+
+@contextlib.contextmanager
+def times_read_once() -> Iterator[None]:
+    """The library reads the time of every event at every turn, and spends most of a replay on it.
+    Within, it remembers what it has read."""
+    # Not by attributes: the package has a class of the module's name.
+    module: Any = importlib.import_module(HistoryEvent.__module__)
+    read = module.dt_parse
+    module.dt_parse = functools.cache(read)
+    try:
+        yield
+    finally:
+        module.dt_parse = read
 
 
 class _Check:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,11 @@ import pytest
 
 from activities.code.lint import lint_paths
 from orchestrator.domain.orchestration_result import decode_output
+from orchestrator.local.durable.replay_check import times_read_once
 from tests.support import durable_hub
 from tests.support.code_samples import CALLS, FOLDER, SCENARIOS, Stage
 from tests.support.durable_hub import Run, every_crash, run
 
-# The package has a class of that name as well.
-HistoryEvent: Any = importlib.import_module("azure.durable_functions.models.history.HistoryEvent")
 pytestmark = [
     pytest.mark.filterwarnings("error:Potential duplicate"),
     pytest.mark.filterwarnings("ignore:azure.functions df_:DeprecationWarning"),
@@ -53,12 +50,11 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture(autouse=True)
-def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def closed() -> Iterator[None]:
     CALLS.clear()
     logging.disable()  # of each death there is a traceback
-    # The library reads the time of every event in every turn, a third of all that it does here.
-    monkeypatch.setattr(HistoryEvent, "dt_parse", cache(HistoryEvent.dt_parse))
-    yield
+    with times_read_once():
+        yield
     logging.disable(logging.NOTSET)
     durable_hub.close_all()
 
