@@ -87,17 +87,13 @@ class _Check:
 
     def run(self) -> Divergence | None:
         held: list[Event] = []
-        last = len(self._recording.turns) - 1
-        for place, recorded in enumerate(self._recording.turns):
+        for recorded in self._recording.turns:
             self._now = recorded.now
             if found := self._unknown(recorded):
                 return found
             turn = drive(self._machine.turn(recorded.news, held, recorded.now), self._function)
             held = turn.held
-            found = self._after(recorded, turn)
-            if found is None and turn.outcome is not None and place < last:
-                found = self._early(place + 1, turn.outcome)
-            if found is not None:
+            if found := self._after(recorded, turn):
                 return found
         missing = [n for n in sorted(self._recording.steps) if n not in self._seen]
         return self._missing(missing[0]) if missing else self._end()
@@ -119,9 +115,6 @@ class _Check:
             if was is None:
                 now = steps.told(steps.step_of(event))
                 return self._found(number, "no further step", now, "extra")
-            if recorded.scheduled is not None and number not in recorded.scheduled:
-                said = steps.told(steps.step_of(was))
-                return self._found(number, f"{said}, later", f"{said}, at once", "other")
             if (two := steps.difference(was, event, exact=exact)) is not None:
                 same = (was["EventType"], was.get("Name")) == (
                     event["EventType"],
@@ -129,6 +122,9 @@ class _Check:
                 )
                 input = same and two[0].partition(":")[0] == two[1].partition(":")[0]
                 return self._found(number, *two, "input" if input else "other")
+            if recorded.scheduled is not None and number not in recorded.scheduled:
+                said = steps.told(steps.step_of(was))
+                return self._found(number, f"{said}, later", f"{said}, at once", "other")
             self._seen[number] = event
         if (found := self._random(turn.outcome)) is not None:
             return found
@@ -146,15 +142,6 @@ class _Check:
     def _missing(self, number: int) -> Divergence:
         said = steps.told(steps.step_of(self._recording.steps[number]))
         return self._found(number, said, self._doing(), "missing")
-
-    def _early(self, place: int, outcome: Outcome) -> Divergence | None:
-        """Ended, while the record goes on; what it only heard without answering is no step."""
-        later = [n for turn in self._recording.turns[place:] for n in turn.scheduled or ()]
-        if later:
-            return self._missing(later[0])
-        if self._recording.end is None:
-            return self._found(None, "was still running", _ended(outcome), "early")
-        return None
 
     def _end(self) -> Divergence | None:
         outcome, end = self._machine.outcome, self._recording.end

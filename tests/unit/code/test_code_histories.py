@@ -17,10 +17,9 @@ import pytest
 
 from activities.code.driver import functions
 from activities.code.registry import CodeRegistry
-from orchestrator.local.durable import recordings
+from orchestrator.local.durable import recordings, steps
 from orchestrator.local.durable.replay_check import Divergence, check
 from orchestrator.local.durable.replay_files import Checked, check_files, plain
-from orchestrator.local.durable.steps import step_of
 from tests.support import azure_history
 from tests.support.code_samples import CALLED, SCENARIOS, load
 from tests.support.durable_hand import Hand, envelope
@@ -55,14 +54,14 @@ def test_every_scenario_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "steps"),
+    ("name", "taken"),
     [("report-retried", ["activity sales.total", "timer", "activity sales.total"]),
      ("parcel", ["activity parcels.book with retry", "timer"])],
 )  # fmt: skip
-def test_instances_below_decide_as_recorded(name: str, steps: list[str]) -> None:
+def test_instances_below_decide_as_recorded(name: str, taken: list[str]) -> None:
     """Of `weft_call`, which tries an activity again, and of a child."""
     recording = recordings.read((HISTORIES / f"{name}.call.json").read_text(encoding="utf-8"))
-    assert [step_of(one).what for one in recording.steps.values()] == steps
+    assert [steps.step_of(one).what for one in recording.steps.values()] == taken
     drives = {one.name: one for one in functions(code(SCENARIOS[name].module))}
     assert check(recording, plain(drives[recording.identity.name])) is None
 
@@ -161,6 +160,20 @@ CHANGES: list[tuple[str, tuple[str, str], int | None, str, str]] = [
     # a failure instead
     ("poll-waiting", ("looks >= poll.at_most", "looks >= 2"), 3,
      "timer until 2027-01-15T08:01:00.000000Z", "word to Weft that it ends"),
+    # a step at once, that came later
+    (
+        "poll-waiting",
+        (
+            'found = yield ctx.call_activity("exports.look", poll.path)',
+            'found, _ = yield ctx.all([ctx.call_activity("exports.look", poll.path),'
+            " ctx.sleep(poll.every)])",
+        ),
+        1, "timer until 2027-01-15T08:00:30.000000Z, later",
+        "timer until 2027-01-15T08:00:30.000000Z, at once",
+    ),
+    # another failure
+    ("poll-never", ('type="NeverReady"', 'type="Gone"'), None,
+     "fails: NeverReady: not there after 6 looks", "fails: Gone: not there after 6 looks"),
     # what differs from one run to the next
     ("poll-found", ('"exports.look", poll.path', '"exports.look", str(object())'), 0,
      'activity exports.look: input is "export.csv"', "activity exports.look: input is"),
@@ -182,19 +195,61 @@ def test_a_change_is_told_with_both_sides(
     assert found.hint
 
 
+IN_SIGHT = [one for one in CHANGES if "at once" not in one[4] and "waits for wo" not in one[4]]
+"""Durable's answer does not say what was done in which turn."""
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
-    [
-        (one[0], one[1])
-        for one in CHANGES
-        if one[4] != "waits for workflow parcel-delivery version 1"
-    ],
-    ids=[str(n) for n, one in enumerate(CHANGES) if "waits for workflow" not in one[4]],
+    [one[:2] for one in IN_SIGHT],
+    ids=[f"{one[0]}-{place}" for place, one in enumerate(IN_SIGHT)],
 )
 def test_it_is_also_seen_in_what_durable_answers(
     name: str, change: tuple[str, str], tmp_path: Path
 ) -> None:
     assert checked(name, change, file=as_azure(name, tmp_path)).divergence is not None
+
+
+def test_the_first_step_that_is_missing_is_told(tmp_path: Path) -> None:
+    """Although the code takes it later, when a signal comes."""
+    ask = '    yield ctx.call_activity("expenses.ask", expense, retry=AGAIN)\n'
+    file = as_azure("expense-reminded", tmp_path)
+    first = checked(
+        "expense-reminded", (ask, '    yield ctx.wait_for_signal("decision")\n' + ask), file=file
+    ).divergence
+    assert first is not None
+    assert (first.step, first.recorded) == (0, "activity expenses.ask with retry")
+    assert first.current == "waits for the signal decision"
+
+
+def test_a_step_in_flight_that_is_no_longer_taken_is_told(tmp_path: Path) -> None:
+    body = json.loads((HISTORIES / "expense-approved.json").read_text(encoding="utf-8"))
+    places = [n for n, event in enumerate(body["history"]) if event.get("EventId") == 2]
+    body["history"] = body["history"][: places[0] + 1]  # the payment has begun
+    file = tmp_path / "azure.json"
+    file.write_text(json.dumps(azure_history.answer(body)), encoding="utf-8")
+    assert checked("expense-approved", file=file).divergence is None
+    other = ('_signal("decision"', '_signal("answer"')
+    found = checked("expense-approved", other, file=file).divergence
+    assert found is not None
+    assert (found.step, found.recorded) == (2, "activity expenses.pay with retry")
+    assert found.current.startswith("waits for the signal answer or timer until")
+
+
+def test_a_second_more_is_seen_where_times_are_recorded(tmp_path: Path) -> None:
+    change = ('every: str = "30s"', 'every: str = "31s"')
+    found = checked("poll-waiting", change).divergence
+    assert found is not None
+    assert found.step == 1
+    file = as_azure("poll-waiting", tmp_path)
+    assert checked("poll-waiting", change, file=file).divergence is None
+
+
+@pytest.mark.parametrize("other", ["true", "1.0", '"1"', "[1]", "null"])
+def test_a_one_is_a_one(other: str) -> None:
+    assert steps.apart("1", "1", exact=True, path="") is None
+    found = steps.apart('{"n": 1}', f'{{"n": {other}}}', exact=True, path="")
+    assert found == ("n", "1", other)
 
 
 def test_what_only_computes_may_be_changed() -> None:

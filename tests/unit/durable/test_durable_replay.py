@@ -64,6 +64,7 @@ async def test_a_prefix_will_do(tmp_path: Path) -> None:
         ("fails", "one_double", None, "fails: Orchestrator function", "returns null"),
         ("fan", "one_double", 0, "activity double: it is 0", "activity double: it is 1"),
         ("fails", "two_doubles", 1, "no further step", "activity double"),
+        ("three_events", "ends", None, "was still running", "returns 7"),
     ],
 )
 async def test_first_difference(
@@ -71,8 +72,8 @@ async def test_first_difference(
 ) -> None:
     payload = '"1"' if recorded == "chain" else None
     world = await run(app, tmp_path / "d.db", [start(recorded, payload)], until=1)
-    doubles = {"one_double": one_double, "two_doubles": two_doubles}
-    plain = doubles.get(code)
+    others = {"one_double": one_double, "two_doubles": two_doubles, "ends": ends}
+    plain = others.get(code)
     function = df.Orchestrator.create(plain) if plain is not None else world.hub.plain(code)
     assert function is not None
     found = check(recording(world, turns=1 if recorded == "chain" else None), function)
@@ -80,6 +81,11 @@ async def test_first_difference(
     assert found.step == step
     assert found.recorded.startswith(was)
     assert found.current.startswith(now)
+
+
+def ends(context: Any) -> Any:
+    return 7
+    yield
 
 
 def two_doubles(context: Any) -> Any:
