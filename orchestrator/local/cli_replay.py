@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -50,8 +49,6 @@ def replay_check(
     from activities.registry import discover
     from orchestrator.local.durable.replay_files import check_files
 
-    # What a workflow logs was said when the history was recorded.
-    logging.getLogger("weft.code").setLevel(logging.CRITICAL + 1)
     try:
         discover()
         report = check_files(default_code_registry(), name, history, version)

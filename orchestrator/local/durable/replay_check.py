@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from orchestrator.local.durable.events import Event
 from orchestrator.local.durable.protocol import KINDS, Outcome, Turn, drive
 from orchestrator.local.durable.recordings import RecordedTurn, Recording
 
+LOGGER: Final = "weft.code"
+"""Above those of code workflows (`activities/code/context.py`)."""
 _DUPLICATE: Final = "Potential duplicate"
 _VERSION: Final = "register the changed function as the next version, and leave this one as it was"
 _HINTS: Final = {
@@ -55,7 +58,7 @@ class Divergence:
 def check(recording: Recording, function: Callable[[str], str]) -> Divergence | None:
     """Tell `recording` to an orchestrator function (context in, answer out; JSON); None if it
     decides the same, as far as the record goes."""
-    with warnings.catch_warnings(record=True) as caught, times_read_once():
+    with warnings.catch_warnings(record=True) as caught, times_read_once(), _silent():
         warnings.simplefilter("always")
         return _Check(recording, function, caught).run()
 
@@ -72,6 +75,18 @@ def times_read_once() -> Iterator[None]:
         yield
     finally:
         module.dt_parse = read
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """What a workflow logs was said when the history was recorded."""
+    log = logging.getLogger(LOGGER)
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 class _Check:

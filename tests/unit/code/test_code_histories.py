@@ -8,6 +8,7 @@ not record them anew.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -263,6 +264,13 @@ def test_a_one_is_a_one(other: str) -> None:
     assert steps.apart("1", "1", exact=True, path="") is None
     found = steps.apart('{"n": 1}', f'{{"n": {other}}}', exact=True, path="")
     assert found == ("n", "1", other)
+
+
+def test_a_replay_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert checked("parcel").divergence is None
+    assert caplog.records == []
+    logging.getLogger("weft.code.parcel").warning("and is heard again after")
+    assert len(caplog.records) == 1
 
 
 def test_what_only_computes_may_be_changed() -> None:
