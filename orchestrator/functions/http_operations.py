@@ -197,6 +197,7 @@ def operations() -> list[Route]:
         http_schedules.ROUTES,
         http_signals.ROUTES,
         http_breakers.ROUTES,
+        http_bulk.ROUTES,
         http_code.ROUTES,
         http_triggers.ROUTES,
         http_events.ROUTES,

@@ -64,6 +64,7 @@ HTTP_FUNCTIONS = {
     "fail_deadletter": "POST v1/deadletters/{letterId}/fail",
     "discard_deadletter": "POST v1/deadletters/{letterId}/discard",
     "bulk_deadletters": "POST v1/deadletters/bulk",
+    "bulk_executions": "POST v1/executions/bulk",
     "create_schedule": "POST v1/schedules",
     "list_schedules": "GET v1/schedules",
     "get_schedule": "GET v1/schedules/{schedule}",
