@@ -19,6 +19,7 @@ from orchestrator.functions import (
     http_archive,
     http_audit,
     http_breakers,
+    http_bulk,
     http_code,
     http_control,
     http_deadletters,
