@@ -32,14 +32,16 @@ async def list_code_workflows(call: Call) -> Answer:
     "POST",
     "v1/code-workflows",
     scope=Scope.ADMIN,
+    platform="only",
     summary="Record which code workflows are deployed",
     replies={200: Reply(description="They are recorded", model=CodeWorkflowsView)},
     errors=(409,),
 )
 async def publish_code_workflows(call: Call) -> Answer:
-    """Call it after a deployment. A version that was recorded and is gone, although executions of
-    it are open, is refused (409 `CODE_VERSION_IN_USE`, with every version and tenant): they could
-    not go on. The same request again has no further effect."""
+    """Call it after a deployment, as an administrator of the platform. A version that was recorded
+    and is gone, although executions of it are open, is refused (409 `CODE_VERSION_IN_USE`, with
+    every version and tenant): they could not go on. The same request again has no further
+    effect."""
     view = await code_catalog.publish(
         await call.engine(), tenant=call.tenant, by=call.principal.subject
     )

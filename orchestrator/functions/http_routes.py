@@ -252,7 +252,7 @@ async def _admit(
     named = given.get(http_params.TENANT.name)
     if route.platform:
         return engine, await access.admit_platform(
-            req, engine, _needed(route), tenant=named or "", only=route.platform == "only"
+            req, engine, _needed(route), tenant=named, only=route.platform == "only"
         )
     return engine, await access.admit(req, engine, _needed(route), tenant=named)
 

@@ -38,13 +38,7 @@ from orchestrator.local import (
     cli_workflows,
 )
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import (
-    DONE,
-    FAILED,
-    console,
-    print_json,
-    printable,
-)
+from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
 from orchestrator.local.cli_history import history_table
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, File, Id, Url
 from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
