@@ -7,7 +7,7 @@ functions. The activities' modules are imported: each code workflow in them is a
 
 from __future__ import annotations
 
-from orchestrator import bootstrap, bootstrap_code
+from orchestrator import bootstrap, bootstrap_code, logs
 from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -18,7 +18,9 @@ code = bootstrap_code.load()
 
 async def build() -> Engine:
     """The engine of this process, from its environment; called by the first trigger."""
-    return await bootstrap.build(load_settings(), code=code.workflows, orchestrations=code.hub)
+    settings = load_settings()
+    logs.shape(settings.log_form)
+    return await bootstrap.build(settings, code=code.workflows, orchestrations=code.hub)
 
 
 app = compose(EngineProvider(build, learn=code.hub.learn), code.orchestrators)

@@ -33,6 +33,7 @@ from orchestrator.domain.faults import translate
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.orchestration import MAIN
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.status import ExecutionStatus
@@ -78,6 +79,7 @@ def compile_workflow(validated: Validated) -> Workflow:
         successors=tuple(map(tuple, successors)),
         on_failure=OnFailure(definition.on_failure),
         timeout_ms=definition.timeout,
+        priority=Priority(definition.priority),
         # A null output is the same as none: the execution's output is null.
         output=None if definition.output is None else Template.compile(definition.output),
         input_schema=definition.input,

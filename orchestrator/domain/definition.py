@@ -252,6 +252,8 @@ class Definition(Model):
     defaults: Defaults | None = None
     timeout: Duration | None = None
     """Of the whole execution."""
+    priority: Literal["high", "standard", "low"] = "standard"
+    """The queue on which tasks travel; a start may say otherwise."""
     concurrency: Concurrency | None = None
     """How many executions may run at the same time."""
     on_failure: Literal["failFast", "continue", "hold"] = "failFast"

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.domain.expressions import Expression, Template
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.tolerance import NONE, Tolerance
 
@@ -171,6 +172,7 @@ class Workflow:
     successors: tuple[tuple[int, ...], ...]  # position -> positions that need it
     on_failure: OnFailure = OnFailure.FAIL_FAST
     timeout_ms: int | None = None  # of the whole execution
+    priority: Priority = Priority.STANDARD
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])

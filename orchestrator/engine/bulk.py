@@ -26,6 +26,7 @@ from orchestrator.domain.errors import (
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.orchestration_result import encode_output
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.engine import (
     claimcheck,
@@ -93,6 +94,7 @@ async def start(
         key=key,
         started_by=by,
         traceparent=traceparent,
+        priority=Priority.HIGH,
         more={MARK: {"workflow": wanted.get("workflow")}},
         own=True,
     )

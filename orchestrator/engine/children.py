@@ -18,8 +18,9 @@ from orchestrator.domain.errors import (
 from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsonvalues import NotJson
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
-from orchestrator.engine import attempt, parking, submit, waiting
+from orchestrator.engine import attempt, parking, submit, telemetry, waiting
 from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
@@ -87,6 +88,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         "parent": parent.execution,
         "parentTask": {**place, "number": claim.doc["child"]["number"]},
         "depth": depth,
+        "priority": Priority.of(parent.header).value,
     }
     if hops := parent.header.get("hops"):
         header["hops"] = hops
@@ -99,7 +101,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         spec.workflow,
         given,
         version=pinned if spec.workflow_version is None else spec.workflow_version,
-        traceparent=parent.traceparent,
+        traceparent=telemetry.traceparent(parent.traceparent),
         started_by=f"execution:{parent.execution}",
         link=link,
     )

@@ -24,6 +24,7 @@ from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import (
@@ -286,6 +287,8 @@ def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:
     doc |= {"task": message.task, "attempt": 0, "attempts": []}
     if message.item is not None:
         doc["item"] = message.item
+    if message.priority is not Priority.STANDARD:
+        doc["priority"] = message.priority.value
     return doc
 
 

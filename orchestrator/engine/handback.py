@@ -10,9 +10,10 @@ import logging
 from collections.abc import Sequence
 
 from orchestrator.domain.messages import Message
-from orchestrator.engine import outbox
+from orchestrator.engine import outbox, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import LANE, OVERFLOW
 
 STALE_READ_MS = 500
 CLOCK_SKEW_MS = 5_000
@@ -52,11 +53,25 @@ async def send(
         )
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
-    extra = {HOPS: str(done)} | ({WORD: END} if is_end(incoming) else {})
+    end = {WORD: END} if is_end(incoming) else {}
+    extra = {HOPS: str(done), **lane(incoming), **end}
+    trace = telemetry.parent_of(incoming)
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, extra=extra) for message in messages
+        outbox.out_message(message, engine.ids.new(), due_at, trace, extra) for message in messages
     ]
     await engine.transport.send(outgoing)
+
+
+def lane(incoming: Sequence[Incoming]) -> dict[str, str]:
+    """The property of what is not in its class's queue: it stays there."""
+    return {LANE: OVERFLOW} if any(LANE in one.properties for one in incoming) else {}
+
+
+async def move(engine: Engine, message: Message, incoming: Incoming) -> None:
+    """Send a task's message to the low queue instead, as it is. Raises `TransportError`."""
+    extra = {**incoming.properties, LANE: OVERFLOW}
+    await engine.transport.send([outbox.out_message(message, engine.ids.new(), extra=extra)])
+    engine.metrics.count("weft_tasks_moved_total")
 
 
 def is_end(incoming: Sequence[Incoming]) -> bool:

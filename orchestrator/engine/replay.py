@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.domain import built_in, jsonvalues
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
@@ -105,6 +106,7 @@ async def replay(
         "workflow": name,
         "version": number,
         "startedBy": by,
+        "priority": Priority.of(origin.header).value,
         "requestHash": digest,
         "replayOf": execution,
         "tags": origin.header["tags"],

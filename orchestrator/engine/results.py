@@ -235,7 +235,7 @@ async def _write(
         partition,
         [message] if message else [],
         now=now,
-        traceparent=aggregate.traceparent,
+        header=aggregate.header,
     )
     first = Create(doc) if etag is None else Replace(doc, etag)
     operations = [first, *(Create(entry) for entry in sends)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import (
     SETTLED_CODES,
@@ -39,6 +40,7 @@ def summary(header: dict[str, Any], state: ExecutionState) -> dict[str, Any]:
         "tags": header["tags"],
         "started_by": header["startedBy"],
         "parent": header.get("parent"),
+        "priority": Priority.of(header),
         "progress": progress(state),
     }
 

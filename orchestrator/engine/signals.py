@@ -92,9 +92,8 @@ async def send(
         "sweepAt": now + engine.tunables.outbox_grace_ms + engine.tunables.retry_grace_ms,
     }
     message = Outgoing(Message(MessageType.SIGNAL_RECEIVED, *partition, key))
-    sends = outbox.build(
-        engine, partition, [message], now=now, traceparent=traceparent or aggregate.traceparent
-    )
+    # Its sender's trace is another one: the message links to it (`telemetry.TRACELINK`).
+    sends = outbox.build(engine, partition, [message], now=now, header=aggregate.header)
     operations = [Create(doc), *(Create(entry) for entry in sends)]
     try:
         await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)

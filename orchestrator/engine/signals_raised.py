@@ -110,7 +110,7 @@ async def _mark(engine: Engine, found: Parked, doc: Document, instance: str) -> 
             "instance": instance,
             "sweepAt": now + grace,
         }
-        sends = outbox.build(engine, partition, [message], now=now)
+        sends = outbox.build(engine, partition, [message], now=now, header={})
         operations = [Replace(body, doc.etag), *(Create(entry) for entry in sends)]
         try:
             await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)

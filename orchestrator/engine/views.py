@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
 from orchestrator.engine.views_base import Instant as Instant
 from orchestrator.engine.views_base import Page as Page
@@ -56,6 +57,7 @@ class ExecutionSummary(View):
     tags: dict[str, str] = Field(default_factory=dict)
     started_by: str = ""
     parent: str | None = None  # id of the execution that started it
+    priority: Priority = Priority.STANDARD
     progress: Progress
 
 
@@ -297,11 +299,13 @@ class RebuildReport(View):
 
 
 class Check(View):
-    """One dependency's health."""
+    """One dependency's health. `seconds`: of the backlog, how long the oldest of each kind has
+    waited."""
 
     ok: bool
     latency_ms: float | None = None
     detail: str = ""
+    seconds: dict[str, float] | None = None
 
 
 class HealthView(View):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import azure.functions as func
-from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Resource, Scope
 from orchestrator.domain.status import ExecutionStatus
@@ -25,18 +24,9 @@ from orchestrator.functions import guards, http_params, listing, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.start_request import StartRequest
 
 ROUTES: Final = Routes("Executions", hub=True)
-
-
-class StartRequest(BaseModel):
-    """What to start a workflow with. Everything may be left out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    input: Any = Field(None, description="Checked against the definition's input schema")
-    version: int | None = Field(None, ge=1, description="Left out: the latest")
-    tags: dict[str, str] = Field(default_factory=dict, description="Free labels, for filters")
 
 
 KEY: Final = tuple(
@@ -113,6 +103,7 @@ async def start_execution(call: Call) -> Answer:
         tags=body.tags,
         traceparent=call.trace.parent,
         started_by=who.subject,
+        priority=body.priority,
     )
     return Answer(
         body=result,

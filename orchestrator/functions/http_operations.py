@@ -12,7 +12,7 @@ import orjson
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import NotFoundError, WeftError
-from orchestrator.engine import health, metrics_catalog
+from orchestrator.engine import health, levels, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
@@ -52,7 +52,7 @@ async def _checked(call: Call) -> HealthView:
     except WeftError as error:
         checks = {"engine": Check(ok=False, detail=error.message)}
         return HealthView(status="down", checks=checks)
-    return await health.check(engine)
+    return await health.recent(engine)
 
 
 def _health(view: HealthView) -> Answer:
@@ -67,7 +67,8 @@ def _health(view: HealthView) -> Answer:
     replies={200: Reply(description="ok or degraded", model=HealthView), 503: _DOWN},
 )
 async def health_report(call: Call) -> Answer:
-    """For people and dashboards: each dependency with its latency."""
+    """For people and dashboards: each dependency with its latency, and how long work waits. Asked
+    anew at most once a second."""
     return _health(await _checked(call))
 
 
@@ -123,6 +124,7 @@ async def metrics(call: Call) -> Answer:
     """Counters since the process started, and levels. Each process has its own. They are of all
     tenants together and name none, but tell how much they do."""
     engine = await call.engine()
+    await levels.refresh_if_possible(engine)
     text = metrics_catalog.exposition(engine.metrics)
     return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
 

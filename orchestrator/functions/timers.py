@@ -10,7 +10,7 @@ from typing import Final
 
 import azure.functions as func
 
-from orchestrator.engine import retain, schedule, sweep
+from orchestrator.engine import levels, retain, schedule, sweep
 from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.provider import EngineProvider
 
@@ -39,6 +39,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def sweeper(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await sweep.sweep(engine)
+        await levels.refresh_if_possible(engine)
 
     @bp.function_name("scheduler")
     @bp.timer_trigger(

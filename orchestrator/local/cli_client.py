@@ -72,8 +72,8 @@ class Client:
     def start(
         self, workflow: str, request: Mapping[str, Any], *, key: str | None = None
     ) -> dict[str, Any]:
-        """Start an execution; `request` may have `input`, `version` and `tags`. With `key`, the
-        same call again gives the same execution."""
+        """Start an execution; `request`: see `cli_input`. With `key`, the same call again
+        gives the same execution."""
         headers = [(b"Content-Type", b"application/json")]
         if key is not None:
             headers.append((b"Idempotency-Key", header(key)))

@@ -115,6 +115,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
         grid.add_row("took", took)
     if execution.get("deadlineAt") and not execution.get("endedAt"):
         grid.add_row("deadline", f"{clock(execution['deadlineAt'])} UTC")
+    if execution.get("priority", "standard") != "standard":
+        grid.add_row("priority", execution["priority"])
     if execution.get("tags"):
         tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
         grid.add_row("tags", printable(tags))

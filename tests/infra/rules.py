@@ -158,7 +158,11 @@ def settings_faults(deployed: Template) -> Iterator[str]:
     given = app_settings(deployed)
     azure = {field.alias for field in AzureSettings.model_fields.values() if field.alias}
     identity = {f"{name}{end}" for name in ("Cosmos", "ServiceBus") for end in IDENTITY_SETTINGS}
-    own = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields if name != "azure"}
+    own = {
+        f"{PREFIX}{name.upper()}"
+        for name in Settings.model_fields
+        if name not in ("azure", "telemetry")
+    }
     for name in given.keys() - azure - identity - own - HOST_SETTINGS - HUB_SETTINGS:
         yield f"app setting {name} is read by nobody"
     needed = identity | HOST_SETTINGS | {"AZURE_CLIENT_ID", "KeyVault__vaultUri"}

@@ -57,6 +57,9 @@ class Feature:
     def attempt(self, worker: Worker, call: ActivityCall) -> None:
         """Looks at every attempt that begins; what it raises is the attempt's failure."""
 
+    def attempted(self, worker: Worker, call: ActivityCall) -> None:
+        """Looks at every attempt that has ended in a process that lives."""
+
     def disturbs(self, flow: Flow) -> bool:
         """Whether tasks of a workflow may have had more attempts because of this part."""
         return False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.domain import breakers
+from orchestrator.domain import breakers, slots
 from orchestrator.engine import (
     children,
     event_letters,
     events,
+    gate,
     leadership,
     orchestrations,
     places,
@@ -17,13 +18,28 @@ from orchestrator.engine import (
 from tests.simulation.mutants import Mutant
 
 SCHEDULES, OUTAGE, EVENTS, CROWDS = "schedules", "outage", "events", "crowds"
-HUBS = "hubs"
+HUBS, SHARING = "hubs", "sharing"
 
 MUTANTS = (
     Mutant(
+        "every process takes all slots",
+        slots,
+        "hold",
+        "left = limit - sum(one.count for one in others.values())",
+        "left = limit",
+        feature=SHARING,
+    ),
+    Mutant(
+        "slot not given back",
+        gate,
+        "Passage.__aexit__",
+        "if self._slot:",
+        "if False:",
+        feature=SHARING,
+    ),
+    Mutant(
         "two leaders with one token",
         leadership,
-        places,
         "Leadership._contend",
         'token = max(int(found.body["token"]), self._floor) + 1',
         'token = max(int(found.body["token"]), self._floor, 1)',

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import breaking, crowds, eventing, flows, hubs, scheduling
+from tests.simulation import breaking, crowds, eventing, flows, hubs, scheduling, sharing
 from tests.simulation.breaking import Outage
 from tests.simulation.crowds import Crowds
 from tests.simulation.eventing import Events
@@ -23,6 +23,7 @@ from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
 from tests.simulation.redrive import Redrive, finish_held
 from tests.simulation.scheduling import Schedules
+from tests.simulation.sharing import Sharing
 from tests.simulation.signallers import signaller
 from tests.simulation.world import TENANT, Submission, World
 
@@ -34,6 +35,7 @@ KINDS: tuple[tuple[Callable[[random.Random, Profile], Feature], str, float], ...
     (Schedules, "schedules", scheduling.SHARE),
     (Outage, "outage", breaking.SHARE),
     (Events, "events", eventing.SHARE),
+    (Sharing, "sharing", sharing.SHARE),
     (Crowds, "crowds", crowds.SHARE),
     (Hubs, "hubs", hubs.SHARE),
 )

@@ -35,7 +35,8 @@ def use_cases(monkeypatch: pytest.MonkeyPatch) -> UseCases:
             ),
             "executions": ([views.ExecutionSummary(**EXECUTION)], None),
             "execution": views.ExecutionView(**EXECUTION, seq=0, input={"a": [1.5, "ü"]}),
-            "check": views.HealthView(status="ok", checks={"store": views.Check(ok=True)}),
+            "refresh_if_possible": None,
+            "recent": views.HealthView(status="ok", checks={"store": views.Check(ok=True)}),
         }
     )
     places: dict[Any, dict[str, tuple[str, ...]]] = {
@@ -49,7 +50,7 @@ def use_cases(monkeypatch: pytest.MonkeyPatch) -> UseCases:
             "verify": ("verify",),
         },
         http_history: {"inspect": ("history",)},
-        http_operations: {"health": ("check",)},
+        http_operations: {"health": ("recent",), "levels": ("refresh_if_possible",)},
     }
     for module, fakes in places.items():
         for attribute, names in fakes.items():

@@ -32,6 +32,7 @@ from orchestrator.functions import (
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.ports_telemetry import NoTracer
 from tests.support.identities import DEVELOPMENT
 
 ENGINE: Any = SimpleNamespace(
@@ -39,6 +40,7 @@ ENGINE: Any = SimpleNamespace(
     authenticator=DEVELOPMENT,
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
+    tracer=NoTracer(),
     platform_tenant="",
 )
 PROGRESS = views.Progress(total=1)
