@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.local import cli_input
+from orchestrator.local import cli_bulk, cli_input
+from orchestrator.local.cli_bulk import BulkClient, Wait
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_control import Reason
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable, usage
@@ -75,6 +76,9 @@ MaybeLetter = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the dead
 Workflow = Annotated[str | None, typer.Option(help="With --all: only of this workflow.")]
 Execution = Annotated[str | None, typer.Option(help="With --all: only of this execution.")]
 Task = Annotated[str | None, typer.Option(help="With --all: only of this task.")]
+Async = Annotated[
+    bool, typer.Option("--async", help="With --all: the server goes on by itself; see --wait.")
+]
 ErrorType = Annotated[str | None, typer.Option("--error", help="With --all: only of this type.")]
 
 
@@ -91,6 +95,8 @@ def retry(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
@@ -99,6 +105,10 @@ def retry(
     if many and input is not None:
         raise usage("--input is for one dead letter; leave out --all.")
     value = {} if input is None else {"input": cli_input.json_value(input, "--input")}
+    if later or wait:
+        return _later(
+            "retry", id, found, {"reason": reason, **value}, url, many, wait=wait, as_json=as_json
+        )
     return _resolve("retry", id, found, {"reason": reason, **value}, url, many, as_json=as_json)
 
 
@@ -114,12 +124,16 @@ def skip(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Go on as if the task had given this output."""
     found = filters("ALL", workflow, execution, task, error)
     body = {"reason": reason, "output": cli_input.json_value(output, "--output")}
+    if later or wait:
+        return _later("skip", id, found, body, url, many, wait=wait, as_json=as_json)
     return _resolve("skip", id, found, body, url, many, as_json=as_json)
 
 
@@ -132,11 +146,15 @@ def fail(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Accept the failure; an execution that holds for it goes on."""
     found = filters("ALL", workflow, execution, task, error)
+    if later or wait:
+        return _later("fail", id, found, {"reason": reason}, url, many, wait=wait, as_json=as_json)
     return _resolve("fail", id, found, {"reason": reason}, url, many, as_json=as_json)
 
 
@@ -149,11 +167,17 @@ def discard(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Put it away; the execution stays as it is."""
     found = filters("ALL", workflow, execution, task, error)
+    if later or wait:
+        return _later(
+            "discard", id, found, {"reason": reason}, url, many, wait=wait, as_json=as_json
+        )
     return _resolve("discard", id, found, {"reason": reason}, url, many, as_json=as_json)
 
 
@@ -198,6 +222,24 @@ def _resolve(
     return FAILED if total["refused"] else DONE
 
 
+def _later(
+    verb: str,
+    id: str,
+    found: dict[str, str],
+    body: dict[str, Any],
+    url: str,
+    many: bool,
+    *,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    if id or not many:
+        raise usage("--async and --wait are for --all.")
+    with BulkClient(url) as client:
+        started = client.on_letters({"action": verb, "filter": found, **body})
+        return cli_bulk.follow(client, started, wait=wait, as_json=as_json)
+
+
 def filters(
     status: str, workflow: str | None, execution: str | None, task: str | None, error: str | None
 ) -> dict[str, str]:
@@ -215,3 +257,4 @@ def filters(
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.add_typer(letters)
+    cli_bulk.register(app)
