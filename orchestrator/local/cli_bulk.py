@@ -1,4 +1,4 @@
-"""`weft bulk`: one action on many executions, which the server does by itself; and how far it is."""
+"""`weft bulk`: one action on many executions; the server does it by itself."""
 
 from __future__ import annotations
 

@@ -105,11 +105,8 @@ def retry(
     if many and input is not None:
         raise usage("--input is for one dead letter; leave out --all.")
     value = {} if input is None else {"input": cli_input.json_value(input, "--input")}
-    if later or wait:
-        return _later(
-            "retry", id, found, {"reason": reason, **value}, url, many, wait=wait, as_json=as_json
-        )
-    return _resolve("retry", id, found, {"reason": reason, **value}, url, many, as_json=as_json)
+    body = {"reason": reason, **value}
+    return _resolve("retry", id, found, body, url, many, later, wait, as_json=as_json)
 
 
 @letters.command()
@@ -132,9 +129,7 @@ def skip(
     """Go on as if the task had given this output."""
     found = filters("ALL", workflow, execution, task, error)
     body = {"reason": reason, "output": cli_input.json_value(output, "--output")}
-    if later or wait:
-        return _later("skip", id, found, body, url, many, wait=wait, as_json=as_json)
-    return _resolve("skip", id, found, body, url, many, as_json=as_json)
+    return _resolve("skip", id, found, body, url, many, later, wait, as_json=as_json)
 
 
 @letters.command()
@@ -153,9 +148,7 @@ def fail(
 ) -> int:
     """Accept the failure; an execution that holds for it goes on."""
     found = filters("ALL", workflow, execution, task, error)
-    if later or wait:
-        return _later("fail", id, found, {"reason": reason}, url, many, wait=wait, as_json=as_json)
-    return _resolve("fail", id, found, {"reason": reason}, url, many, as_json=as_json)
+    return _resolve("fail", id, found, {"reason": reason}, url, many, later, wait, as_json=as_json)
 
 
 @letters.command()
@@ -174,11 +167,8 @@ def discard(
 ) -> int:
     """Put it away; the execution stays as it is."""
     found = filters("ALL", workflow, execution, task, error)
-    if later or wait:
-        return _later(
-            "discard", id, found, {"reason": reason}, url, many, wait=wait, as_json=as_json
-        )
-    return _resolve("discard", id, found, {"reason": reason}, url, many, as_json=as_json)
+    body = {"reason": reason}
+    return _resolve("discard", id, found, body, url, many, later, wait, as_json=as_json)
 
 
 def _resolve(
@@ -188,14 +178,23 @@ def _resolve(
     body: dict[str, Any],
     url: str,
     many: bool,
+    later: bool,
+    wait: bool,
     *,
     as_json: bool,
 ) -> int:
-    """One letter by id, or with --all as many calls as it takes; exit 1 if any was refused."""
+    """One letter by id, or with --all as many calls as it takes, or one that the server goes on
+    with by itself; exit 1 if any was refused."""
     if many == bool(id):
         raise usage("Name a dead letter, or use --all with filters.")
     if found and not many:
         raise usage("Filters are for --all.")
+    if (later or wait) and not many:
+        raise usage("--async and --wait are for --all.")
+    if later or wait:
+        with BulkClient(url) as bulk:
+            started = bulk.on_letters({"action": verb, "filter": found, **body})
+            return cli_bulk.follow(bulk, started, wait=wait, as_json=as_json)
     with Client(url) as client:
         if id:
             letter = client.resolve(id, verb, body)
@@ -220,24 +219,6 @@ def _resolve(
         for one in total["refused"]:
             emit(console(), Text(printable(f"  {one['id']}: {one['code']} {one['message']}")))
     return FAILED if total["refused"] else DONE
-
-
-def _later(
-    verb: str,
-    id: str,
-    found: dict[str, str],
-    body: dict[str, Any],
-    url: str,
-    many: bool,
-    *,
-    wait: bool,
-    as_json: bool,
-) -> int:
-    if id or not many:
-        raise usage("--async and --wait are for --all.")
-    with BulkClient(url) as client:
-        started = client.on_letters({"action": verb, "filter": found, **body})
-        return cli_bulk.follow(client, started, wait=wait, as_json=as_json)
 
 
 def filters(
