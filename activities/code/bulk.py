@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from activities.code.context import CodeContext
+from activities.code.context import CodeContext, platform_step
 from activities.code.registry import CodeRegistry
 from activities.code.tasks import TaskFailed
 from orchestrator.domain import jsonvalues
@@ -90,7 +90,7 @@ def _patiently(ctx: CodeContext, request: dict[str, Any]) -> Generator[Any, Any,
     """A step; while the store is away, again and again, for about eight minutes."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return (yield ctx.call_platform(BULK_FUNCTION, request))
+            return (yield platform_step(ctx, BULK_FUNCTION, request))
         except TaskFailed as error:
             if not error.failure.retryable or attempt == ATTEMPTS:
                 raise

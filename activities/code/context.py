@@ -188,14 +188,6 @@ class CodeContext:
         frame = child_frame(request, version)
         return self._child(self._function(name, version), frame.encode(), number)
 
-    def call_platform(self, function: str, request: dict[str, Any]) -> Task[Any]:
-        """Run one of Weft's own activity functions, for Weft's own workflows: they refuse
-        executions of any other."""
-        self._number()
-        envelope = self._frame.envelope
-        whose = {"tenant": envelope.tenant, "execution": envelope.execution}
-        return self._task(self._replay.activity(function, _text({**request, **whose})))
-
     def sleep(self, duration: str | timedelta | None = None, *, until: Any = None) -> Task[None]:
         """Wait for a duration (`30s`, `2d`, a `timedelta`) or until a time (an aware `datetime`, or
         ISO 8601 text with an offset). What lies behind is over at once. Raises `ValueError`."""
@@ -264,6 +256,15 @@ class CodeContext:
 
 MAX_STATUS_BYTES: Final = 16 * 1024
 """What Durable takes as custom status."""
+
+
+def platform_step(context: CodeContext, function: str, request: dict[str, Any]) -> Task[Any]:
+    """One of Weft's own activity functions, for Weft's own workflows: they refuse executions of any
+    other."""
+    context._number()
+    envelope = context._frame.envelope
+    whose = {"tenant": envelope.tenant, "execution": envelope.execution}
+    return context._task(context._replay.activity(function, _text({**request, **whose})))
 
 
 def child_frame(request: dict[str, Any], version: int) -> Frame:
