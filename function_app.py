@@ -23,4 +23,4 @@ async def build() -> Engine:
     return await bootstrap.build(settings, code=code.workflows, orchestrations=code.hub)
 
 
-app = compose(EngineProvider(build, learn=code.hub.learn if code.hub else None), code.orchestrators)
+app = compose(EngineProvider(build, learn=code.hub.learn), code.orchestrators)

@@ -17,18 +17,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeApp:
-    """`orchestrators` for `compose`, `workflows` and `hub` for the engine; `hub` is None where
-    there is no code workflow."""
+    """`orchestrators` for `compose`, `workflows` and `hub` for the engine."""
 
     workflows: CodeWorkflows
     orchestrators: tuple[OrchestratorFunction, ...]
-    hub: DurableClient | None
+    hub: DurableClient
 
 
 def load() -> CodeApp:
-    """Import the activities' modules and take what they registered. Never raises: a module that
-    cannot be imported stops the engine (`bootstrap.build` imports them too), and `/health` says so;
-    raised here it would leave an app without any function."""
+    """Import the activities' modules and take what they registered, and Weft's own. Never raises: a
+    module that cannot be imported stops the engine (`bootstrap.build` imports them too), and
+    `/health` says so; raised here it would leave an app without any function."""
+    from activities.code import bulk
     from activities.code.driver import functions
     from activities.code.registry import default_code_registry
     from activities.errors import RegistrationError
@@ -39,9 +39,8 @@ def load() -> CodeApp:
     except RegistrationError as error:
         log.error("%s", error, extra={"action": "code.load"})
     registry = default_code_registry()
+    bulk.register(registry)
     orchestrators = functions(registry)
-    if not orchestrators:
-        return CodeApp(workflows=registry, orchestrators=(), hub=None)
     from orchestrator.adapters.azure.durable_client import DurableClient
 
     return CodeApp(workflows=registry, orchestrators=orchestrators, hub=DurableClient())

@@ -247,5 +247,6 @@ class OrchestratorFunction:
 
 # What code workflows and the functions behind them call each other by.
 ACTIVITY_FUNCTION: Final = "weft_activity"
+BULK_FUNCTION: Final = "weft_bulk"
 ENDED_FUNCTION: Final = "weft_ended"
 SUPPORT_FUNCTION: Final = "weft_support"

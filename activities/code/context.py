@@ -17,6 +17,7 @@ from activities.code.tasks import ContinueAsNew, SignalTask, Task, Together
 from activities.code.values import Secret, duration_ms, take_secrets, to_json, to_text
 from activities.registry import RESERVED
 from orchestrator.domain import jsonvalues
+from orchestrator.domain.built_in import PREFIX
 from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS, MAX_ATTEMPT_TIMEOUT_MS
 from orchestrator.domain.durations import format_duration
 from orchestrator.domain.orchestration import Envelope
@@ -165,8 +166,10 @@ class CodeContext:
         """Run another code workflow as a child; gives its output (JSON).
 
         `version`: None takes the latest that is deployed when it starts, and stays on it. Raises
-        `KeyError` if that version is not deployed.
+        `KeyError` if that version is not deployed, `ValueError` for one of Weft's own.
         """
+        if name.startswith(PREFIX):
+            raise ValueError(f"{name} is Weft's own; it is started by its route of the API only")
         envelope = self._frame.envelope
         text = to_text(input, what=f"the input of {name}")
         request = {
@@ -253,6 +256,15 @@ class CodeContext:
 
 MAX_STATUS_BYTES: Final = 16 * 1024
 """What Durable takes as custom status."""
+
+
+def platform_step(context: CodeContext, function: str, request: dict[str, Any]) -> Task[Any]:
+    """One of Weft's own activity functions, for Weft's own workflows: they refuse executions of any
+    other."""
+    context._number()
+    envelope = context._frame.envelope
+    whose = {"tenant": envelope.tenant, "execution": envelope.execution}
+    return context._task(context._replay.activity(function, _text({**request, **whose})))
 
 
 def child_frame(request: dict[str, Any], version: int) -> Frame:

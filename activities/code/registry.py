@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from activities.errors import RegistrationError
 from activities.registry import place_of
+from orchestrator.domain.built_in import PREFIX
 from orchestrator.domain.definition_types import NAME_PATTERN
 
 NAME: Final = re.compile(NAME_PATTERN)
@@ -93,14 +94,20 @@ class CodeRegistry:
         input: Any = None,
         output: Any = None,
         description: str = "",
+        built_in: bool = False,
     ) -> CodeWorkflow:
-        """Add `fn`. Raises `RegistrationError`: bad name or version, taken, no generator, wrong
-        signature, a type that pydantic cannot validate."""
+        """Add `fn`. `built_in`: it is Weft's own. Raises `RegistrationError`: bad name or version,
+        taken, no generator, wrong signature, a type that pydantic cannot validate."""
         where = place_of(fn)
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise RegistrationError(
                 f"{where}: the workflow name {name!r} is not valid; use lower-case letters, digits "
                 "and hyphens, a letter first, at most 63 characters"
+            )
+        if name.startswith(PREFIX) and not built_in:
+            raise RegistrationError(
+                f"{where}: names that begin with {PREFIX!r} are Weft's own; choose another for "
+                f"{name!r}"
             )
         if type(version) is not int or not 1 <= version <= MAX_VERSION:
             raise RegistrationError(

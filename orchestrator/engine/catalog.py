@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import built_in, jsonvalues
 from orchestrator.domain.compile import load_workflow
 from orchestrator.domain.definition import Definition
 from orchestrator.domain.errors import (
@@ -75,7 +75,9 @@ async def publish(
         source,
         activities=engine.activities.names(),
         targets=publish_task.targets(engine),
-        orchestrations={name: engine.code.versions(name) for name in engine.code.names()},
+        orchestrations={
+            name: engine.code.versions(name) for name in engine.code.names() - built_in.NAMES
+        },
     )
     if missing := unsupported(validated):
         raise InvalidError(
@@ -91,7 +93,7 @@ async def publish(
     name = validated.definition.name
     for _ in range(PUBLISH_ATTEMPTS):
         head = await read(engine, tenant, head_id(name))
-        if head is None and name in engine.code.names():
+        if name in built_in.NAMES or (head is None and name in engine.code.names()):
             raise _is_code(name, "choose another name for the definition")
         latest = int(head.body["latest"]) if head else 0
         same = head is not None and head.body["hash"] == digest and not head.body["archived"]
@@ -184,7 +186,9 @@ async def archive(engine: Engine, tenant: str, name: str) -> None:
 
 async def head(engine: Engine, tenant: str, name: str) -> Document:
     """The workflow's head document; of a code workflow, what it would be. Raises
-    `NotFoundError`."""
+    `NotFoundError`, also for one of Weft's own."""
+    if name in built_in.NAMES:
+        raise unknown(name)
     found = await read(engine, tenant, head_id(name))
     if found is None:
         found = code_catalog.head(engine, tenant, name)

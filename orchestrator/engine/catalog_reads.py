@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import built_in, jsonvalues
 from orchestrator.domain.topology import CATALOG
 from orchestrator.engine import catalog, code_catalog
 from orchestrator.engine.core import Engine
@@ -30,9 +30,10 @@ async def workflows(
             partition=(tenant,), where=(Where("type", "=", "workflow"),), limit=limit, after=after
         ),
     )
-    code = [catalog.head_id(name) for name in sorted(engine.code.names())]
+    names = sorted(engine.code.names() - built_in.NAMES)
+    code = [catalog.head_id(name) for name in names]
     own = await patiently(engine, engine.store.read_many, CATALOG, (tenant,), code) if code else {}
-    heads = [code_catalog.head(engine, tenant, name) for name in sorted(engine.code.names())]
+    heads = [code_catalog.head(engine, tenant, name) for name in names]
     begin, full = "" if after is None else after[1], len(found) == limit
     more = [
         doc

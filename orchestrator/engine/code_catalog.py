@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import built_in, jsonvalues
 from orchestrator.domain.compile import code_definition, code_workflow
 from orchestrator.domain.errors import ConflictError, ErrorDetail, UnavailableError
 from orchestrator.domain.jsontypes import Json
@@ -198,6 +198,7 @@ def _view(engine: Engine, recorded: dict[str, Any] | None) -> CodeWorkflowsView:
                     version=version,
                     deployed=here,
                     published=version in before.get(name, ()),
+                    built_in=name in built_in.NAMES,
                     function=engine.code.function(name, version) if here else None,
                     input_schema=engine.code.input_schema(name, version) if here else None,
                     output_schema=engine.code.output_schema(name, version) if here else None,

@@ -97,7 +97,15 @@ TERMINATE = Action(
 async def act(
     engine: Engine, tenant: str, execution: str, action: Action, *, by: str, reason: str = ""
 ) -> ExecutionView:
-    """Do `action`, durably, and show the execution after it.
+    """`do`, and show the execution after it."""
+    await do(engine, tenant, execution, action, by=by, reason=reason)
+    return await inspect.execution(engine, tenant, execution, reveal=revealed)
+
+
+async def do(
+    engine: Engine, tenant: str, execution: str, action: Action, *, by: str, reason: str = ""
+) -> None:
+    """Do `action`, durably.
 
     Raises `NotFoundError`, `ConflictError` (it makes no sense in this state), `InvalidError` (the
     reason is too long), `UnavailableError` (too many commits in between)."""
@@ -137,7 +145,6 @@ async def act(
         )
 
     await competing.operate(engine, (tenant, execution), once)
-    return await inspect.execution(engine, tenant, execution, reveal=revealed)
 
 
 def _refusal(action: Action, status: ExecutionStatus) -> str:

@@ -7,6 +7,7 @@ call again does the rest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -14,6 +15,7 @@ from orchestrator.domain.errors import ConflictError, LimitError, NotFoundError,
 from orchestrator.domain.inputs import Retry
 from orchestrator.domain.reopening import REOPENABLE
 from orchestrator.domain.status import ExecutionStatus
+from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import (
     audit,
     compensation,
@@ -31,6 +33,7 @@ from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import After, LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.orchestrate import decide_with_facts
+from orchestrator.engine.resilience import patiently
 from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView
 from orchestrator.engine.views_letters import BulkRefusal, BulkResult
@@ -82,16 +85,45 @@ async def part(
         more = after is not None
         seen += len(found)
         found = [letter for letter in found if letter.body["kind"] != but]
-        # Of one execution in one commit; the order between executions does not matter.
-        found.sort(key=lambda letter: (letter.body["executionId"], letter.body["kind"]))
-        for _, letters in groupby(found, lambda one: (one.body["executionId"], one.body["kind"])):
-            ours = list(letters)
-            for at in range(0, len(ours), letters_act.AT_ONCE):
-                some = ours[at : at + letters_act.AT_ONCE]
-                count, faults = await _some(engine, tenant, some, wish)
-                done += count
-                refused += faults
+        count, faults = await _each(engine, tenant, found, wish)
+        done += count
+        refused += faults
     return BulkResult(action=wish.action.value, done=done, refused=refused, more=more), after
+
+
+async def these(
+    engine: Engine, tenant: str, ids: Sequence[str], wish: Wish
+) -> tuple[int, list[BulkRefusal]]:
+    """Do it to the letters of these ids (`letters_list.public_id`); how many have been done, now
+    or by the same call before, and which were refused. What others have resolved is neither."""
+    letters: list[Document] = []
+    for execution, some in groupby(sorted(map(letters_list.stored_id, ids)), lambda one: one[0]):
+        names = [name for _, name in some]
+        read = engine.store.read_many
+        found = await patiently(engine, read, EXECUTIONS, (tenant, execution), names)
+        letters += found.values()
+    wanted, done = await _sorted_out(engine, letters, wish)
+    count, refused = await _each(engine, tenant, wanted, wish)
+    return done + count, refused
+
+
+async def _each(
+    engine: Engine, tenant: str, letters: list[Document], wish: Wish
+) -> tuple[int, list[BulkRefusal]]:
+    """Of one execution in one commit; the order between executions does not matter."""
+    done = 0
+    refused: list[BulkRefusal] = []
+
+    def whose(letter: Document) -> tuple[str, str]:
+        return letter.body["executionId"], letter.body["kind"]
+
+    for _, some in groupby(sorted(letters, key=whose), whose):
+        ours = list(some)
+        for at in range(0, len(ours), letters_act.AT_ONCE):
+            count, faults = await _some(engine, tenant, ours[at : at + letters_act.AT_ONCE], wish)
+            done += count
+            refused += faults
+    return done, refused
 
 
 async def _some(
@@ -135,6 +167,13 @@ async def _still_open(
     fresh = [
         await letters_list.read(engine, tenant, letters_list.public_id(one.body)) for one in letters
     ]
+    return await _sorted_out(engine, fresh, wish)
+
+
+async def _sorted_out(
+    engine: Engine, fresh: list[Document], wish: Wish
+) -> tuple[list[Document], int]:
+    """`_still_open` of letters that have just been read."""
     resolved = [one for one in fresh if one.body["status"] != LetterStatus.OPEN.value]
     mine = [
         one
@@ -154,6 +193,12 @@ def _refusal(letter: Document, error: WeftError) -> BulkRefusal:
 async def retry_execution(
     engine: Engine, tenant: str, execution: str, *, by: str, reason: str = ""
 ) -> ExecutionView:
+    """`retry`, and show the execution after it."""
+    await retry(engine, tenant, execution, by=by, reason=reason)
+    return await inspect.execution(engine, tenant, execution, reveal=revealed)
+
+
+async def retry(engine: Engine, tenant: str, execution: str, *, by: str, reason: str = "") -> None:
     """Retry all that is dead in an execution, and whatever a failure or its time limit had stopped.
     One that runs and has nothing dead is a success: it was retried before.
 
@@ -175,7 +220,6 @@ async def retry_execution(
     result = await bulk(engine, tenant, mine, wish, limit=100_000, but=letters_notify.KIND)
     if not result.done and status is ExecutionStatus.FAILED:
         await _reopen(engine, tenant, execution, by, reason)
-    return await inspect.execution(engine, tenant, execution, reveal=revealed)
 
 
 async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: str) -> None:

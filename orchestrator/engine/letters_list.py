@@ -26,6 +26,8 @@ from orchestrator.ports import Document, Query, Where
 After = tuple[str | int, str] | None
 PREFIX = "dead:"
 SEPARATOR = "~"
+MOMENT = 5_000
+"""Of one millisecond, more than this is not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,11 @@ async def page(
 async def find(
     engine: Engine, tenant: str, filter: LetterFilter, *, limit: int, after: After
 ) -> tuple[list[Document], After]:
-    """Like `page`, as stored."""
+    """Like `page`, as stored.
+
+    Letters of many executions are made in the same millisecond, under the same id: the store's
+    own order says no more about them. So those of the moment at which a page ends are always read
+    together, and ordered here."""
     where = [Where("type", "=", TYPE), Where("tenantId", "=", tenant)]
     wanted: list[tuple[str, str | None]] = [
         ("status", filter.status.value if filter.status else None),
@@ -101,19 +107,44 @@ async def find(
         where.append(Where("createdAt", ">=", filter.created_after))
     if filter.created_before is not None:
         where.append(Where("createdAt", "<", filter.created_before))
-    query = Query(
-        partition=(tenant,) if filter.execution is None else (tenant, filter.execution),
-        where=tuple(where),
-        order_by="createdAt",
-        descending=True,
-        after=after,
-        limit=limit,
-    )
-    found = await patiently(engine, engine.store.query, EXECUTIONS, query)
-    own = [doc for doc in found if doc.body["tenantId"] == tenant]
-    engine.metrics.count("weft_foreign_rows_total", by=len(found) - len(own))
-    more = (found[-1].body["createdAt"], found[-1].id) if len(found) == limit else None
-    return own, more
+    partition = (tenant,) if filter.execution is None else (tenant, filter.execution)
+
+    async def query(condition: Where | None, most: int) -> tuple[list[Document], bool]:
+        more = () if condition is None else (condition,)
+        asked = Query(
+            partition=partition,
+            where=(*where, *more),
+            order_by="createdAt",
+            descending=True,
+            limit=most,
+        )
+        found = await patiently(engine, engine.store.query, EXECUTIONS, asked)
+        own = [doc for doc in found if doc.body["tenantId"] == tenant]
+        engine.metrics.count("weft_foreign_rows_total", by=len(found) - len(own))
+        return own, len(found) == most
+
+    async def of_moment(at: str | int) -> list[Document]:
+        together, _ = await query(Where("createdAt", "=", at), MOMENT)
+        return sorted(together, key=_place, reverse=True)
+
+    found: list[Document] = []
+    older, full = None, False
+    if after is not None:
+        older = Where("createdAt", "<", after[0])
+        found = [one for one in await of_moment(after[0]) if _place(one) < after]
+    if len(found) < limit:
+        rest, full = await query(older, limit - len(found))
+        if full and rest:
+            last = rest[-1].body["createdAt"]
+            rest = [one for one in rest if one.body["createdAt"] != last]
+            rest += await of_moment(last)
+        found += rest
+    shown = found[:limit]
+    return shown, _place(shown[-1]) if shown and (full or len(found) >= limit) else None
+
+
+def _place(letter: Document) -> tuple[int, str]:
+    return letter.body["createdAt"], f"{letter.id} {letter.body['executionId']}"
 
 
 async def show(engine: Engine, tenant: str, id: str, *, reveal: Reveal = hidden) -> DeadLetterView:

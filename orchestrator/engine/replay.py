@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import built_in, jsonvalues
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.priority import Priority
@@ -63,6 +63,11 @@ async def replay(
     check_reason(reason)
     origin = await inspect.aggregate(engine, tenant, execution)
     name = origin.workflow.name
+    if name in built_in.NAMES:
+        raise ConflictError(
+            f"{name!r} is Weft's own and cannot be replayed; send the request for it again",
+            code="CANNOT_REPLAY",
+        )
     digest = jsonvalues.body_hash({"replayOf": execution, "from": start_at, "latest": latest})
     id = engine.ids.new() if key is None else submit.derived_id(tenant, f"replay {execution}", key)
     if key is not None and (known := await submit.repeat(engine, tenant, id, digest, key)):

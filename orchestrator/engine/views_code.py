@@ -32,6 +32,8 @@ class CodeWorkflowView(View):
     """It is part of the app that answers."""
     published: bool
     """It was when somebody last published: it may be gone only if nothing runs of it."""
+    built_in: bool = False
+    """It is Weft's own: only its route of the API starts it."""
     function: str | None = None
     """The Azure function that runs it."""
     input_schema: Any = None

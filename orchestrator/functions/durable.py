@@ -14,12 +14,13 @@ from typing import Any
 import azure.durable_functions as df
 
 from orchestrator.domain.orchestration_result import failure_text
-from orchestrator.engine import code_activity
+from orchestrator.engine import bulk, code_activity
 from orchestrator.functions.durable_replay import DurableReplay
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityFailed
 from orchestrator.ports_durable import (
     ACTIVITY_FUNCTION,
+    BULK_FUNCTION,
     ENDED_FUNCTION,
     SUPPORT_FUNCTION,
     OrchestratorFunction,
@@ -34,7 +35,7 @@ class StepFailed(Exception):
 def blueprint(
     provider: EngineProvider, orchestrators: tuple[OrchestratorFunction, ...]
 ) -> df.Blueprint:
-    """The orchestrator functions, and `weft_activity`, `weft_ended`, `weft_support`."""
+    """The orchestrator functions, and those of the activities: the users', and Weft's own."""
     bp = df.Blueprint()
     for one in orchestrators:
         bp.function_name(one.name)(
@@ -45,6 +46,11 @@ def blueprint(
     @bp.activity_trigger(input_name="request")
     async def weft_activity(request: str) -> str:
         return await _step(provider, code_activity.run, request)
+
+    @bp.function_name(BULK_FUNCTION)
+    @bp.activity_trigger(input_name="request")
+    async def weft_bulk(request: str) -> str:
+        return await _step(provider, bulk.run, request)
 
     @bp.function_name(SUPPORT_FUNCTION)
     @bp.activity_trigger(input_name="request")

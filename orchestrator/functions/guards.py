@@ -17,6 +17,7 @@ from orchestrator.domain.errors import NotFoundError
 from orchestrator.domain.jsontypes import Json
 from orchestrator.engine import (
     archive,
+    bulk,
     catalog,
     inspect,
     letters_list,
@@ -66,10 +67,11 @@ def reveals(caller: Caller) -> Reveal:
 
 
 def _resource(found: Aggregate) -> Resource:
+    """A bulk operation belongs to whoever may operate the workflow that it is about."""
     header = found.header
     return Resource(
         tenant=found.partition[0],
-        workflow=header["workflow"],
+        workflow=header.get(bulk.MARK, {}).get("workflow") or header["workflow"],
         tags=header["tags"],
         owner=header["startedBy"],
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import azure.functions as func
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, BeforeValidator, Field
 
 from orchestrator.domain.authz import Scope
 from orchestrator.engine import letters_act, letters_bulk, letters_list
+from orchestrator.engine.bulk import Target
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_bulk import MAX_BULK
@@ -17,8 +17,10 @@ from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
-from orchestrator.functions import cursors, guards, http_params, listing, requests
+from orchestrator.functions import cursors, guards, http_bulk, http_params, listing, requests
+from orchestrator.functions.http_bulk import CONFIG, Time
 from orchestrator.functions.http_control import ControlRequest
+from orchestrator.functions.http_executions import KEY
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
@@ -97,15 +99,10 @@ async def get_deadletter(call: Call) -> Answer:
     return Answer(body=view)
 
 
-_CONFIG: Final = ConfigDict(
-    extra="forbid", strict=True, frozen=True, alias_generator=to_camel, populate_by_name=True
-)
-
-
 class RetryRequest(BaseModel):
     """Why, and perhaps another input."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     input: Any = Field(None, description="Instead of the task's own input; left out: that one")
@@ -114,29 +111,16 @@ class RetryRequest(BaseModel):
 class SkipRequest(BaseModel):
     """Why, and what the task is said to have given."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     output: Any = Field(None, description="The task's output, for whoever reads it")
 
 
-def _instant(value: Any) -> Any:
-    if value is None:
-        return None
-    return http_params.instant(value if isinstance(value, str) else "")  # a number is no time
-
-
-Time = Annotated[
-    int | None,
-    BeforeValidator(_instant),
-    Field(json_schema_extra={"type": "string", "format": "date-time"}),
-]
-
-
 class BulkFilter(BaseModel):
     """Which open dead letters; all that is given must hold."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     workflow: str | None = None
     execution: str | None = None
@@ -149,7 +133,7 @@ class BulkFilter(BaseModel):
 class BulkRequest(BaseModel):
     """What to do, to which, and why."""
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     action: Annotated[Action, BeforeValidator(http_params.choice(Action))]
     filter: BulkFilter = Field(default_factory=BulkFilter)
@@ -242,18 +226,26 @@ async def discard_deadletter(call: Call) -> Answer:
     scope=Scope.OPERATE,
     checks=True,
     summary="Decide about many dead letters",
+    headers=(http_bulk.PREFER, *KEY),
     body=_described(
         BulkRequest,
         {"action": "retry", "filter": {"errorType": "ConnectionError"}, "reason": "back again"},
         required=True,
     ),
-    replies={200: Reply(description="What was done", model=BulkResult)},
-    errors=(400, 413, 415, 422),
+    replies={
+        200: Reply(description="What was done", model=BulkResult),
+        202: http_bulk.ACCEPTED[202],
+    },
+    errors=(400, 409, 413, 415, 422),
 )
 async def bulk_deadletters(call: Call) -> Answer:
     """Does the same to all open dead letters that the filter finds, newest first. What makes no
     sense is left as it is and listed. If `more` is true, the same call with the cursor does the
-    next part. Interrupted: the same call again does the rest, and nothing twice."""
+    next part. Interrupted: the same call again does the rest, and nothing twice.
+
+    With `Prefer: respond-async` it answers at once (202), and an execution of `weft-bulk` does it,
+    as POST /v1/executions/bulk says: to all of them if `limit` is left out. An Idempotency-Key
+    counts then."""
     body = await requests.model(call.req, BulkRequest)
     wish = Wish(
         action=body.action, by=call.principal.subject, reason=body.reason, value=body.output
@@ -262,6 +254,11 @@ async def bulk_deadletters(call: Call) -> Answer:
     await listing.may_decide(await call.engine(), call.principal, found)
     scope = (call.tenant, call.route.name, body.filter.model_dump_json())
     behind: Any = None if body.cursor is None else cursors.decode(scope, body.cursor)
+    if http_bulk.wanted(call.req):
+        given = body.model_dump(mode="json", by_alias=True, exclude_none=True)
+        limit = body.limit if "limit" in body.model_fields_set else None
+        given |= {"cursor": behind, "limit": limit}
+        return await http_bulk.submitted(call, await call.engine(), Target.LETTERS, given)
     result, after = await letters_bulk.part(
         await call.engine(), call.tenant, found, wish, limit=body.limit, after=behind
     )

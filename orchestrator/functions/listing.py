@@ -52,6 +52,20 @@ async def letters(
     return shown
 
 
+async def may_operate(caller: Caller, workflow: str | None) -> None:
+    """Whether the caller may operate all executions of a workflow; None: of the tenant. Raises
+    `ForbiddenError`."""
+    if await caller.may_all(Scope.OPERATE):
+        return
+    if workflow is None:
+        raise ForbiddenError(
+            f"not allowed: the scope {Scope.OPERATE} is granted for some workflows only; name one "
+            "in `filter.workflow`",
+            scope=Scope.OPERATE.value,
+        )
+    await caller.must_for(Scope.OPERATE, workflow)
+
+
 async def may_decide(engine: Engine, caller: Caller, wanted: LetterFilter) -> None:
     """Whether the caller may decide about everything that the filter can find: a filter without a
     workflow or an execution finds letters of the whole tenant. Raises `ForbiddenError`,

@@ -61,7 +61,7 @@ def _listed(found: Mapping[str, Any]) -> RenderableType:
         return Text("No code workflows. `@code_workflow` makes one of a function.")
     rows = [
         (
-            printable(item["name"]),
+            printable(item["name"] + (" (Weft's own)" if item.get("builtIn") else "")),
             str(item["version"]),
             Text("deployed", "green") if item["deployed"] else Text("gone", "red"),
             "yes" if item["published"] else "",

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.local import cli_input
+from orchestrator.local import cli_bulk, cli_input
+from orchestrator.local.cli_bulk import BulkClient, Wait
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_control import Reason
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable, usage
@@ -75,6 +76,9 @@ MaybeLetter = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the dead
 Workflow = Annotated[str | None, typer.Option(help="With --all: only of this workflow.")]
 Execution = Annotated[str | None, typer.Option(help="With --all: only of this execution.")]
 Task = Annotated[str | None, typer.Option(help="With --all: only of this task.")]
+Async = Annotated[
+    bool, typer.Option("--async", help="With --all: the server goes on by itself; see --wait.")
+]
 ErrorType = Annotated[str | None, typer.Option("--error", help="With --all: only of this type.")]
 
 
@@ -91,6 +95,8 @@ def retry(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
@@ -99,7 +105,8 @@ def retry(
     if many and input is not None:
         raise usage("--input is for one dead letter; leave out --all.")
     value = {} if input is None else {"input": cli_input.json_value(input, "--input")}
-    return _resolve("retry", id, found, {"reason": reason, **value}, url, many, as_json=as_json)
+    body = {"reason": reason, **value}
+    return _resolve("retry", id, found, body, url, many, later, wait, as_json=as_json)
 
 
 @letters.command()
@@ -114,13 +121,15 @@ def skip(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Go on as if the task had given this output."""
     found = filters("ALL", workflow, execution, task, error)
     body = {"reason": reason, "output": cli_input.json_value(output, "--output")}
-    return _resolve("skip", id, found, body, url, many, as_json=as_json)
+    return _resolve("skip", id, found, body, url, many, later, wait, as_json=as_json)
 
 
 @letters.command()
@@ -132,12 +141,14 @@ def fail(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Accept the failure; an execution that holds for it goes on."""
     found = filters("ALL", workflow, execution, task, error)
-    return _resolve("fail", id, found, {"reason": reason}, url, many, as_json=as_json)
+    return _resolve("fail", id, found, {"reason": reason}, url, many, later, wait, as_json=as_json)
 
 
 @letters.command()
@@ -149,12 +160,15 @@ def discard(
     execution: Execution = None,
     task: Task = None,
     error: ErrorType = None,
+    later: Async = False,
+    wait: Wait = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Put it away; the execution stays as it is."""
     found = filters("ALL", workflow, execution, task, error)
-    return _resolve("discard", id, found, {"reason": reason}, url, many, as_json=as_json)
+    body = {"reason": reason}
+    return _resolve("discard", id, found, body, url, many, later, wait, as_json=as_json)
 
 
 def _resolve(
@@ -164,14 +178,23 @@ def _resolve(
     body: dict[str, Any],
     url: str,
     many: bool,
+    later: bool,
+    wait: bool,
     *,
     as_json: bool,
 ) -> int:
-    """One letter by id, or with --all as many calls as it takes; exit 1 if any was refused."""
+    """One letter by id, or with --all as many calls as it takes, or one that the server goes on
+    with by itself; exit 1 if any was refused."""
     if many == bool(id):
         raise usage("Name a dead letter, or use --all with filters.")
     if found and not many:
         raise usage("Filters are for --all.")
+    if (later or wait) and not many:
+        raise usage("--async and --wait are for --all.")
+    if later or wait:
+        with BulkClient(url) as bulk:
+            started = bulk.on_letters({"action": verb, "filter": found, **body})
+            return cli_bulk.follow(bulk, started, wait=wait, as_json=as_json)
     with Client(url) as client:
         if id:
             letter = client.resolve(id, verb, body)
@@ -215,3 +238,4 @@ def filters(
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.add_typer(letters)
+    cli_bulk.register(app)

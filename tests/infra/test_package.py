@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from infra import package
+from orchestrator import bootstrap_code
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from tests.infra.environment import closure, environment, requirements
@@ -67,7 +68,9 @@ def test_the_package_runs_with_its_requirements_alone(
     async def never() -> None:
         raise AssertionError
 
-    composed = compose(EngineProvider(never)).get_functions()  # type: ignore[arg-type]
+    code = bootstrap_code.load()
+    provider = EngineProvider(never, learn=code.hub.learn)  # type: ignore[arg-type]
+    composed = compose(provider, code.orchestrators).get_functions()
     assert json.loads(done.stdout) == sorted(one.get_function_name() for one in composed)
 
 

@@ -215,10 +215,25 @@ TRIGGERS: dict[str, dict[str, Any]] = {
 """Every trigger that is not HTTP, as the host reads it. A new function gets its entry here."""
 
 
+DURABLE = {
+    "code_weft-bulk_v1": "orchestrationTrigger",
+    "weft_call": "orchestrationTrigger",
+    "weft_activity": "activityTrigger",
+    "weft_bulk": "activityTrigger",
+    "weft_ended": "activityTrigger",
+    "weft_support": "activityTrigger",
+}
+
+
 def test_the_worker_indexes_every_function_as_designed(indexed: Any) -> None:
     assert indexed["engines"] == 0  # nothing is built before the first trigger
-    http = {name: raw for name, raw in indexed["bindings"].items() if len(raw) == 2}
-    others = {name: raw for name, raw in indexed["bindings"].items() if name not in http}
+    without = {
+        name: [one for one in raw if one["type"] != "durableClient"]
+        for name, raw in indexed["bindings"].items()
+        if name not in DURABLE
+    }
+    http = {name: raw for name, raw in without.items() if len(raw) == 2}
+    others = {name: raw for name, raw in without.items() if name not in http}
     assert {name: trigger for name, (trigger,) in others.items()} == TRIGGERS
     routes = {(route.path, route.method) for route in http_operations.operations()}
     bound = {
@@ -233,6 +248,11 @@ def test_the_worker_indexes_every_function_as_designed(indexed: Any) -> None:
         assert (trigger["type"], trigger["name"]) == ("httpTrigger", "req")
         assert trigger["authLevel"] == "ANONYMOUS"
         assert (answer["type"], answer["name"], answer["direction"]) == ("http", "$return", "OUT")
+
+
+def test_weft_s_own_code_workflow_is_all_there_is_of_durable(indexed: Any) -> None:
+    found = {name: raw for name, raw in indexed["bindings"].items() if name in DURABLE}
+    assert {name: trigger["type"] for name, (trigger,) in found.items()} == DURABLE
 
 
 def test_no_two_change_feed_functions_share_a_lease(indexed: Any) -> None:
@@ -317,7 +337,9 @@ def test_an_event_is_one_execution_by_whichever_trigger_it_comes(tmp_path: Path)
 def test_unusable_settings_are_told_by_health_and_the_log(tmp_path: Path) -> None:
     """The app is indexed all the same: an app without functions would tell nobody anything."""
     found = result("unsettled", tmp_path, WEFT_BACKEND="azure", AZURE_CLIENT_ID="x")
-    assert found["functions"] == len(TRIGGERS) + len(http_operations.operations()) + 1
+    assert (
+        found["functions"] == len(TRIGGERS) + len(DURABLE) + len(http_operations.operations()) + 1
+    )
     assert (found["status"], found["body"]["status"]) == (503, "down")
     for name in ("Cosmos__accountEndpoint", "ServiceBus__fully", "COSMOS_DATABASE", "AZURE_CLIENT"):
         assert name in found["failed"]

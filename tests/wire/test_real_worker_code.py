@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,12 +66,3 @@ def test_whoever_asks_the_hub_learns_its_address(found: Any) -> None:
     assert {"tasks_standard", "orchestration", "get_execution", "send_signal"} <= set(
         found["bound"]
     )
-
-
-def test_without_a_code_workflow_nothing_of_durable_is_indexed(tmp_path: Path) -> None:
-    """A binding alone would make the host load the extension, and that poll a storage account."""
-    types = {
-        one["type"] for bindings in result("index", tmp_path)["bindings"].values()
-        for one in bindings
-    }  # fmt: skip
-    assert not [one for one in types if "durable" in one.lower() or "orchestr" in one]

@@ -58,7 +58,7 @@ async def serve(
     async def built() -> Engine:
         return engine
 
-    provider = EngineProvider(built, learn=code.hub.learn if code.hub else None)
+    provider = EngineProvider(built, learn=code.hub.learn)
     await provider.get()
     address = sock.getsockname()[0]
     try:

@@ -118,3 +118,17 @@ def test_a_clash_names_both_places_and_the_way_out() -> None:
 def test_a_type_that_cannot_be_checked_is_refused(where: str) -> None:
     with pytest.raises(RegistrationError, match=f"the {where} type of order cannot be validated"):
         CodeRegistry().register("order", 1, flow, **{where: object()})
+
+
+def test_names_of_weft_s_own_are_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"Weft's own; choose another for 'weft-bulk'"):
+        CodeRegistry().register("weft-bulk", 2, flow, input=Order)
+
+
+def test_weft_s_own_are_registered_once() -> None:
+    from activities.code import bulk
+
+    made = CodeRegistry()
+    for _ in range(2):
+        bulk.register(made)
+    assert made.names() == {"weft-bulk"}

@@ -326,3 +326,10 @@ def test_a_policy_runs_the_attempts_in_an_instance_of_their_own() -> None:
     assert run.sent(0)["call"]["key"] == "e1:0:1"
     run.gives(0, "done").fires(1).turn().end()
     assert run.output == ["done", None]
+
+
+def test_weft_s_own_workflow_is_refused_as_a_child() -> None:
+    def flow(ctx: CodeContext) -> Flow:
+        yield ctx.call_workflow("weft-bulk", {"action": "cancel"})
+
+    assert "weft-bulk is Weft's own" in hand(flow).end().failure.message

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.domain.errors import ConflictError
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import deadletters, documents, inspect, letters_bulk
+from orchestrator.engine import deadletters, documents, inspect, letters_bulk, letters_list
 from orchestrator.engine.core import Tunables
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.letters import LetterStatus
@@ -300,3 +300,23 @@ async def test_a_capture_that_cannot_be_stored_leaves_the_message_to_the_broker(
         await deadletters.capture_dead(
             world.engine, Incoming(body=b"x", message_id="m"), queue="orchestration"
         )
+
+
+async def test_letters_of_the_same_moment_are_all_on_some_page(make: MakeWorld) -> None:
+    """They have the same id, too: of the same task of many executions."""
+    world = await make(work=Flaky("a"))
+    await world.publish(flow(a=task("work", retry=retry(1))))
+    ids = {(await world.start("flow")).id for _ in range(7)}
+    await world.run_until_quiet()
+    seen: list[str] = []
+    after = None
+    while True:
+        page, after = await letters_list.find(
+            world.engine, TENANT, LetterFilter(), limit=2, after=after
+        )
+        assert len(page) <= 2
+        seen += [letter.body["executionId"] for letter in page]
+        if after is None:
+            break
+    assert len(seen) == len(ids)
+    assert set(seen) == ids

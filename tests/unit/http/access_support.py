@@ -16,6 +16,7 @@ from orchestrator.functions.http_routes import Route
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall
 from tests.support.archives import archived
+from tests.support.bulks import registry
 from tests.support.definitions import flow, retry, task
 from tests.support.identities import Doors, admin
 from tests.support.world import FakeActivities, World
@@ -108,6 +109,7 @@ BODIES: dict[str, Any] = {
     "publish_workflow": flow("other", a=task("noop")),
     "send_signal": {"name": "go"},
     "bulk_deadletters": {"action": "fail", "filter": {"workflow": "billing-run"}, "reason": "x"},
+    "bulk_executions": {"action": "cancel", "filter": {"workflow": "billing-run"}, "reason": "x"},
     "create_schedule": {"name": "n", **SCHEDULE},
     "update_schedule": SCHEDULE,
     "create_trigger": {"name": "n", **TRIGGER},
@@ -126,6 +128,7 @@ async def place(folder: Any) -> Place:
     world = await World(folder, activities).open()
     world.engine.authenticator = Doors(**people())
     world.engine.platform_tenant = PLATFORM
+    world.engine.code = registry()
     for name in ("billing-run", "orders"):
         source = flow(name, a=task("boom", retry=retry(1)))
         await catalog.publish(world.engine, ACME, source)

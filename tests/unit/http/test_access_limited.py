@@ -148,6 +148,28 @@ async def test_a_bulk_action_names_what_it_is_about(here: Place, orders: str) ->
     assert names(got) == {"orders"}
 
 
+async def test_a_bulk_operation_is_of_whoever_may_operate_its_workflow(
+    here: Place, orders: str
+) -> None:
+    url = "/v1/executions/bulk"
+    for filter in ({"status": "RUNNING"}, {"workflow": "orders"}):
+        body = {"action": "cancel", "filter": filter}
+        got = await here.ask("billing", "POST", url, json=body)
+        assert (got.status, got.error["code"]) == (403, "FORBIDDEN"), filter
+    body = {"action": "cancel", "filter": {"workflow": "billing-run"}}
+    got = await here.ask("billing", "POST", url, json=body)
+    assert got.status == 202
+    own = got.headers["location"]
+    assert (await here.ask("billing", "GET", own)).json()["workflow"] == "weft-bulk"
+    body["filter"]["workflow"] = "orders"
+    other = (await here.ask("root", "POST", url, json=body)).headers["location"]
+    assert (await here.ask("billing", "GET", other)).status == 404
+    letters = {"action": "retry", "filter": {"workflow": "orders"}}
+    prefer = {"Prefer": "respond-async"}
+    got = await here.ask("billing", "POST", "/v1/deadletters/bulk", json=letters, headers=prefer)
+    assert got.status == 403
+
+
 # --- by tag, and own ------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from orchestrator.engine import schedules
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import Query
 from tests.support.archives import archived
+from tests.support.bulks import registry
 from tests.support.definitions import flow, retry, task
 from tests.support.world import FakeActivities, World
 
@@ -45,6 +46,7 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
     "POST v1/deadletters/{letterId}/fail": ({}, {}),
     "POST v1/deadletters/{letterId}/discard": ({}, {}),
     "POST v1/deadletters/bulk": ({"action": "retry"}, {}),
+    "POST v1/executions/bulk": ({"action": "cancel", "filter": {"status": "RUNNING"}}, KEY),
     "POST v1/schedules": ({**SCHEDULE, "name": "fresh"}, {}),
     "PUT v1/schedules/{schedule}": ({**SCHEDULE, "interval": "2h"}, {}),
     "POST v1/schedules/{schedule}/pause": ({}, {}),
@@ -88,6 +90,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         return "mended"
 
     made = await World(tmp_path, FakeActivities(noop=lambda call: call.input, boom=boom)).open()
+    made.engine.code = registry()
     yield made
     await made.close()
 

@@ -15,7 +15,6 @@ from tests.wire.worker.library import InvocationFailed, Worker
 
 TIME = START.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 PLAIN = {"EventId": -1, "IsPlayed": False, "Timestamp": TIME}
-BINDING = {"taskHubName": "weft", "rpcBaseUrl": "http://127.0.0.1:9/durabletask/"}
 
 
 async def code(worker: Worker, engine: list[Engine]) -> Any:
@@ -59,7 +58,6 @@ async def code(worker: Worker, engine: list[Engine]) -> Any:
         "message",
         Datum(type="bytes", value=message.body),
         {"MessageId": _text("m"), "UserProperties": _json({})},
-        durable_client=_text(json.dumps(BINDING)),
     )
     hub: Any = engine[0].orchestrations
     return {
