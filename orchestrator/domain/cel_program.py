@@ -9,18 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, cast
 
+from orchestrator.domain.cel_budget import MAX_BYTES, TOO_MUCH, budgeted, spent, weigh
 from orchestrator.domain.cel_functions import implementations
-from orchestrator.domain.cel_library import cel
-from orchestrator.domain.cel_loops import (
-    MAX_BYTES,
-    TOO_MUCH,
-    CompiledLoop,
-    LoopRun,
-    compile_loop,
-    weigh,
-)
+from orchestrator.domain.cel_library import cel, is_library_error
+from orchestrator.domain.cel_loops import CompiledLoop, LoopRun, compile_loop
 from orchestrator.domain.cel_path import Path, PathError, as_path, walk
-from orchestrator.domain.cel_reasons import compile_reason, is_library_error, run_reason
+from orchestrator.domain.cel_reasons import compile_reason, run_reason
 from orchestrator.domain.cel_refs import References, references
 from orchestrator.domain.cel_roots import ROOTS
 from orchestrator.domain.cel_scan import ExpressionError, tokenize
@@ -104,7 +98,8 @@ class Expression:
                 return cast(Json, walk(root, keys, getattr(scope, root)))
             except PathError as error:
                 raise ExpressionError(str(error), source=self.source) from None
-        return self._run(scope)
+        with budgeted():
+            return self._run(scope)
 
     def _run(self, scope: Scope) -> Json:
         assert self._program is not None
@@ -127,6 +122,8 @@ class Expression:
             if not is_library_error(error):
                 raise
             reason = run_reason(error, self.source, loops.failure if loops else "")
+            if spent():
+                reason = TOO_MUCH
         raise ExpressionError(reason, source=self.source)
 
 

@@ -1,5 +1,5 @@
-"""Schemathesis over the app's own OpenAPI document: generated requests, right ones and wrong ones, to
-every operation over the real engine. No answer is a 5xx, and each is what the document says."""
+"""Schemathesis over the app's own OpenAPI document: generated requests, right ones and wrong ones,
+to every operation over the real engine. No answer is a 5xx, and each is what the document says."""
 
 from __future__ import annotations
 
