@@ -1,6 +1,8 @@
-"""A regular expression has a size, repetitions written out, before anything is compiled or matched."""
+"""A regular expression has a size, repetitions written out, before it is compiled or matched."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -53,8 +55,6 @@ def test_patterns_that_are_too_large_are_refused_unread(pattern: str) -> None:
 @given(st.text(alphabet="ab(){}[]^\\|*+?,-0129pLx:", max_size=40))
 @settings(max_examples=150, deadline=None)
 def test_any_text_has_a_size_or_is_refused(pattern: str) -> None:
-    try:
+    with suppress(BadPattern):
         assert size(pattern) >= 1
         found(pattern, "ab")
-    except BadPattern as error:
-        assert str(error)
