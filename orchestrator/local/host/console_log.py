@@ -12,6 +12,8 @@ import re
 import time
 from typing import Any, Final
 
+from orchestrator.local.printable import printable
+
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _PLAIN: Final = re.compile(r"[\w.:/~@+-]+", re.ASCII)
 
@@ -36,6 +38,11 @@ class LineFormatter(logging.Formatter):
         at = self.formatTime(record, self.datefmt)
         head = f"{at} {self._who}{record.levelname} {record.getMessage()}"
         return " ".join((head, *extras))
+
+    def format(self, record: logging.LogRecord) -> str:
+        """What follows the first line is indented, and no control character is obeyed: whatever a
+        text says that an activity or a library logs, it is no line of the log's own."""
+        return printable(super().format(record)).replace("\n", "\n    ")
 
     def usesTime(self) -> bool:
         """The line writes its own time."""

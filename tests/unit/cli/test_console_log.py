@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+import pytest
+
 from orchestrator.local.host.console_log import LineFormatter
 
 
@@ -39,4 +41,21 @@ def test_a_traceback_follows_the_line() -> None:
         one.exc_info = sys.exc_info()
     head, *rest = LineFormatter().format(one).splitlines()
     assert head.endswith("failed action=x")
-    assert rest[-1] == "ValueError: why"
+    assert rest[-1] == "    ValueError: why"
+
+
+@pytest.mark.parametrize("separator", ["\n", "\r", "\r\n", "\x0b", "\x85", "\u2028"])
+def test_a_logged_text_cannot_pass_for_a_line_of_the_log(separator: str) -> None:
+    """Neither in a message, nor in an exception's text, nor as a value."""
+    forged = f"x{separator}2026-11-30 12:00:01 UTC ERROR all is lost\x1b[2J"
+    one = record(forged, workflow=forged)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        one.exc_info = sys.exc_info()
+    line = LineFormatter().format(one)
+    assert "\x1b" not in line
+    head, *rest = line.splitlines()
+    assert head.startswith("2026-11-30 12:00:00 UTC WARNING x")
+    assert rest
+    assert all(other.startswith("    ") for other in rest)
