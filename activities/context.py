@@ -165,8 +165,8 @@ class Context:
         return {
             "activity": self._call.activity,
             "tenant": self._call.tenant,
-            "execution_id": self._call.execution,
-            "task_id": self._call.task,
-            "item_index": self._call.item,
+            "execution": self._call.execution,
+            "task": self._call.task,
+            "item": self._call.item,
             "attempt": self._call.attempt,
         }

@@ -5,7 +5,7 @@
 The real engine runs over the real SDKs against the protocol-level servers of `tests/wire`, so every
 request is counted where it arrives. Request units are the wire server's estimate by document size
 (`tests/wire/cosmos/charges.py` says from which published figures); they were not measured on Azure.
-Prices are list prices in euros, West Europe, of the date in `PRICES`; check them before you plan.
+Prices are list prices of a date, `bench/prices.json`; check them before you plan.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bench.capacity import prices
 from orchestrator.adapters.local.system import SystemClock, SystemIds
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
 from orchestrator.engine import catalog, execute, inspect, orchestrate, submit
@@ -27,13 +28,6 @@ from tests.support.world import DictSecrets, FakeActivities, MemoryPayloads
 from tests.wire.cosmos.opening import wire_store
 from tests.wire.servicebus_support import ServiceBusPair
 
-PRICES: Final = {
-    "date": "2026-11 (list prices as documented; verify)",
-    "cosmos_serverless_per_million_ru": 0.265,
-    "servicebus_standard_per_million_operations": 0.74,
-    "functions_flex_per_gb_second": 0.000026,
-    "functions_flex_per_million_executions": 0.40,
-}
 ASSUMED_MS_PER_EXECUTION: Final = 30
 ASSUMED_GB: Final = 2.0
 TENANT: Final = "bench"
@@ -162,11 +156,12 @@ def price(figures: dict[str, float]) -> float:
     """
     calls = 2
     seconds = ASSUMED_MS_PER_EXECUTION / 1000
-    compute = calls * seconds * ASSUMED_GB * PRICES["functions_flex_per_gb_second"] * 1e6
+    known = prices()
+    compute = calls * seconds * ASSUMED_GB * known["functionsPerGbSecond"] * 1e6
     return (
-        figures["ru"] * PRICES["cosmos_serverless_per_million_ru"]
-        + figures["bus_operations"] * PRICES["servicebus_standard_per_million_operations"]
-        + calls * PRICES["functions_flex_per_million_executions"]
+        figures["ru"] * known["cosmosServerlessPerMillionRu"]
+        + figures["bus_operations"] * known["serviceBusStandardPerMillionOperations"]
+        + calls * known["functionsPerMillionExecutions"]
         + compute
     )
 
@@ -180,7 +175,7 @@ def report(results: dict[str, dict[str, float]]) -> str:
             f"{name:<18}" + "".join(f"{figures[name]:>16.2f}" for figures in results.values())
         )
     priced = "".join(f"{price(figures):>16.2f}" for figures in results.values())
-    lines += [f"{'EUR per million':<18}{priced}", "", f"Prices: {json.dumps(PRICES)}"]
+    lines += [f"{'EUR per million':<18}{priced}", "", f"Prices: {json.dumps(prices())}"]
     lines.append(
         f"Assumed: {ASSUMED_MS_PER_EXECUTION} ms and {ASSUMED_GB} GB per function call, two calls "
         "per task."

@@ -19,6 +19,7 @@ from orchestrator.domain.breakers import BreakerRules
 from orchestrator.engine import log_redaction
 from orchestrator.engine.core import Closing, Engine, Tunables
 from orchestrator.engine.metrics import Metrics
+from orchestrator.engine.metrics_catalog import Catalog
 from orchestrator.ports import (
     ActivityRunner,
     Clock,
@@ -28,7 +29,9 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+from orchestrator.ports_durable import CodeWorkflows, Empty, Orchestrations
 from orchestrator.ports_events import EventSink
+from orchestrator.ports_telemetry import Backlog, NoTracer, Pinging, Tracer
 from orchestrator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,8 @@ async def build(
     clock: Clock | None = None,
     ids: Ids | None = None,
     activities: ActivityRunner | None = None,
+    code: CodeWorkflows | None = None,
+    orchestrations: Orchestrations | None = None,
 ) -> Engine:
     """An engine on the running event loop; every port that is not given comes from the settings.
     `await engine.close()` releases all of them. Raises `OSError` or `StoreError` if the data
@@ -89,23 +94,31 @@ async def build(
         if transport is None:
             transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
             await transport.open()
+    payloads = payloads or FilePayloads(settings.data_dir / PAYLOADS_FOLDER)
+    secrets = secrets or EnvSecrets(file=settings.secrets_file)
+    asked = {"broker": transport, "payloads": payloads, "secrets": secrets}
     log_redaction.install()
     front = open_front(settings, clock=clock)
     engine = Engine(
         store=store,
         transport=transport,
-        payloads=payloads or FilePayloads(settings.data_dir / PAYLOADS_FOLDER),
-        secrets=secrets or EnvSecrets(file=settings.secrets_file),
+        payloads=payloads,
+        secrets=secrets,
         activities=activities,
         clock=clock,
         ids=ids or SystemIds(),
         worker=settings.worker_name,
         metrics=metrics,
+        tracer=_tracer(settings, metrics),
+        backlog=transport if isinstance(transport, Backlog) else None,
+        probes={name: one for name, one in asked.items() if isinstance(one, Pinging)},
         others=(*others, front),
         authenticator=front,
         events_tenant=settings.events_tenant,
         platform_tenant=settings.platform,
         sink=sink,
+        code=code or Empty(),
+        orchestrations=orchestrations,
         event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(
             lease_ms=settings.lease_ms,
@@ -133,3 +146,21 @@ async def build(
     if front.warning:
         log.warning(front.warning, extra={"action": "auth.development"})
     return engine
+
+
+def _tracer(settings: Settings, metrics: Metrics) -> Tracer:
+    """What exports traces and metrics, if the settings say where to."""
+    given = settings.telemetry
+    if not given.enabled:
+        return NoTracer()
+    # Imported here: an SDK that most processes on a laptop never need.
+    from orchestrator.adapters.telemetry.exporters import Target, open_tracer
+
+    target = Target(
+        connection=given.insights_connection.get_secret_value(),
+        otlp=given.otlp_endpoint,
+        ratio=settings.traced,
+        service=given.service,
+        instance=settings.worker_name,
+    )
+    return open_tracer(target, Catalog(metrics))

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -23,11 +23,13 @@ from orchestrator.settings_azure import AzureSettings
 from orchestrator.settings_egress import LOOPBACK, Networks
 from orchestrator.settings_events import PublishTargets
 from orchestrator.settings_limits import LimitSettings
+from orchestrator.settings_telemetry import TelemetrySettings, telemetry_values
 
 PREFIX = "WEFT_"
 BACKEND = "WEFT_BACKEND"
 DEFAULT_TENANT = "default"
 """Of the development identity and of tokens of `weft token`."""
+LogFormat: TypeAlias = Literal["text", "json"]
 
 
 def _ages(text: str) -> str:
@@ -174,6 +176,20 @@ class Settings(LimitSettings, BaseSettings):
         description="Administrators of this tenant are the platform's: they set limits of tenants. "
         "Left out: `default` with the local backend, else nobody can",
     )
+    trace_ratio: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Share of new traces that is recorded, 0 to 1. Whoever continues a trace does "
+        "as its beginner decided. Left out: 0.1 in Azure, else 1",
+    )
+    log_format: LogFormat | None = Field(
+        default=None,
+        description="`json`: one object a line; `text`: for people. Left out: `json` in Azure, "
+        "else `text`",
+    )
+    telemetry: TelemetrySettings = TelemetrySettings()
+    """Where traces and metrics go. Its settings have no prefix."""
     azure: AzureSettings | None = None
     """Set exactly if `backend` is `azure`. Its settings have no prefix, see `settings_azure`."""
 
@@ -206,6 +222,18 @@ class Settings(LimitSettings, BaseSettings):
         """Whether whoever reaches the port may do everything: the embedded mode, as it comes."""
         asked = self.auth_issuers or self.auth_easy or self.auth_local
         return self.backend == "local" and not asked
+
+    @property
+    def traced(self) -> float:
+        """Share of new traces that is recorded."""
+        if self.trace_ratio is not None:
+            return self.trace_ratio
+        return 0.1 if self.backend == "azure" else 1.0
+
+    @property
+    def log_form(self) -> LogFormat:
+        """What a log record looks like."""
+        return self.log_format or ("json" if self.backend == "azure" else "text")
 
     @property
     def worker_name(self) -> str:
@@ -242,6 +270,7 @@ def load_settings(env: Mapping[str, str] | None = None) -> Settings:
         if name.startswith(PREFIX)
     }
     values.pop("azure", None)
+    values["telemetry"] = telemetry_values(given)
     faults = _backend_faults(given)
     if given.get(BACKEND) == "azure":
         wrong = rules.faults(given)
@@ -253,13 +282,19 @@ def load_settings(env: Mapping[str, str] | None = None) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         faults += [
-            f"{PREFIX}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
-            for fault in error.errors(include_input=False)
+            f"{_name(fault['loc'])}: {fault['msg']}" for fault in error.errors(include_input=False)
         ]
     else:
         if not faults:
             return settings
     raise SettingsError("settings are not usable:\n  " + "\n  ".join(faults))
+
+
+def _name(place: tuple[int | str, ...]) -> str:
+    """The setting that a fault is about."""
+    if place[0] == "telemetry":
+        return str(place[-1])
+    return f"{PREFIX}{'_'.join(map(str, place)).upper()}"
 
 
 def _backend_faults(given: Mapping[str, str]) -> list[str]:

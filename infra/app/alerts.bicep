@@ -8,10 +8,17 @@ param busId string
 
 // Of executions that ended; a cancelled one is nobody's failure.
 var ended = 'AppMetrics | where Name == "weft_executions_total" | extend status = tostring(Properties.status) | where status in ("COMPLETED", "FAILED")'
+// Starts that were answered; the function's own failures are `server-errors`.
+var starts = 'AppRequests | where Name == "start_execution" and isnotempty(Url) and toint(ResultCode) < 500'
 
+// Minutes; a minute is bad if the oldest message waited for more than 60 s in it.
+var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize oldest = max(Max) by minute = bin(TimeGenerated, 1m)'
+
+// runbook: a file in docs/runbooks/; burning fast or slowly, the cause is sought alike.
 var queries = [
   {
     name: 'dead-letters'
+    runbook: 'dead-letters'
     title: 'Tasks were dead-lettered'
     detail: 'An execution waits for a person: weft deadletters list.'
     window: 'PT5M'
@@ -20,6 +27,7 @@ var queries = [
   }
   {
     name: 'queue-oldest'
+    runbook: 'dispatch'
     title: 'The oldest message waits for more than 5 minutes'
     detail: 'Work comes in faster than it is done, or a trigger does not listen.'
     window: 'PT5M'
@@ -28,6 +36,7 @@ var queries = [
   }
   {
     name: 'outbox-age'
+    runbook: 'outbox-age'
     title: 'The oldest unsent outbox is older than 3 minutes'
     detail: 'Change feed, relay and sweeper all failed to send: no work is started.'
     window: 'PT5M'
@@ -36,6 +45,7 @@ var queries = [
   }
   {
     name: 'server-errors'
+    runbook: 'server-errors'
     title: 'More than 1 % of the API requests failed with 5xx'
     detail: 'Of at least 20 requests in 5 minutes.'
     window: 'PT5M'
@@ -44,6 +54,7 @@ var queries = [
   }
   {
     name: 'breaker-open'
+    runbook: 'breaker-open'
     title: 'A circuit breaker is open'
     detail: 'A dependency fails; its tasks are postponed: weft breakers list.'
     window: 'PT5M'
@@ -52,6 +63,7 @@ var queries = [
   }
   {
     name: 'completion-burn-fast'
+    runbook: 'completion'
     title: 'Executions fail so often that a month of allowed failures is gone in two days'
     detail: 'Objective: 99 % of what ends completes. More than 14.4 % failed in the last hour, and still do.'
     window: 'PT1H'
@@ -60,11 +72,48 @@ var queries = [
   }
   {
     name: 'completion-burn-slow'
+    runbook: 'completion'
     title: 'Executions fail so often that a month of allowed failures is gone in five days'
     detail: 'Objective: 99 % of what ends completes. More than 6 % failed in the last six hours, and still do.'
     window: 'PT6H'
     severity: 2
     query: '${ended} | summarize total = sum(Sum), failed = sumif(Sum, status == "FAILED"), totalNow = sumif(Sum, TimeGenerated > ago(30m)), failedNow = sumif(Sum, status == "FAILED" and TimeGenerated > ago(30m)) | where total >= 20 and failed > 0.06 * total and failedNow > 0.06 * totalNow'
+  }
+  {
+    name: 'start-latency-burn-fast'
+    runbook: 'start-latency'
+    title: 'Starts are answered so slowly that a month of slow answers is gone in two days'
+    detail: 'Objective: 99 % of starts are answered within 1 s. More than 14.4 % were not in the last hour, and still are not.'
+    window: 'PT1H'
+    severity: 1
+    query: '${starts} | summarize total = sum(ItemCount), slow = sumif(ItemCount, DurationMs > 1000), totalNow = sumif(ItemCount, TimeGenerated > ago(5m)), slowNow = sumif(ItemCount, DurationMs > 1000 and TimeGenerated > ago(5m)) | where total >= 20 and slow > 0.144 * total and slowNow > 0.144 * totalNow'
+  }
+  {
+    name: 'start-latency-burn-slow'
+    runbook: 'start-latency'
+    title: 'Starts are answered so slowly that a month of slow answers is gone in five days'
+    detail: 'Objective: 99 % of starts are answered within 1 s. More than 6 % were not in the last six hours, and still are not.'
+    window: 'PT6H'
+    severity: 2
+    query: '${starts} | summarize total = sum(ItemCount), slow = sumif(ItemCount, DurationMs > 1000), totalNow = sumif(ItemCount, TimeGenerated > ago(30m)), slowNow = sumif(ItemCount, DurationMs > 1000 and TimeGenerated > ago(30m)) | where total >= 20 and slow > 0.06 * total and slowNow > 0.06 * totalNow'
+  }
+  {
+    name: 'dispatch-burn-fast'
+    runbook: 'dispatch'
+    title: 'Work waits so long that a month of allowed waiting is gone in two days'
+    detail: 'Objective: in 99 % of the minutes no message waits for more than 60 s. In the last hour more than 14.4 % of the minutes were bad, and they still are.'
+    window: 'PT1H'
+    severity: 1
+    query: '${minutes} | summarize total = count(), bad = countif(oldest > 60), totalNow = countif(minute > ago(5m)), badNow = countif(oldest > 60 and minute > ago(5m)) | where total >= 10 and bad > 0.144 * total and badNow > 0.144 * totalNow'
+  }
+  {
+    name: 'dispatch-burn-slow'
+    runbook: 'dispatch'
+    title: 'Work waits so long that a month of allowed waiting is gone in five days'
+    detail: 'Objective: in 99 % of the minutes no message waits for more than 60 s. In the last six hours more than 6 % of the minutes were bad, and they still are.'
+    window: 'PT6H'
+    severity: 2
+    query: '${minutes} | summarize total = count(), bad = countif(oldest > 60), totalNow = countif(minute > ago(30m)), badNow = countif(oldest > 60 and minute > ago(30m)) | where total >= 10 and bad > 0.06 * total and badNow > 0.06 * totalNow'
   }
 ]
 
@@ -93,7 +142,7 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
     kind: 'LogAlert'
     properties: {
       displayName: rule.title
-      description: rule.detail
+      description: '${rule.detail} Runbook: docs/runbooks/${rule.runbook}.md'
       severity: rule.severity
       enabled: true
       scopes: [workspaceId]
@@ -129,7 +178,7 @@ resource stranded 'Microsoft.Insights/metricAlerts@2018-03-01' = {
   location: 'global'
   tags: tags
   properties: {
-    description: 'Messages lie in a dead-letter queue and nobody takes them.'
+    description: 'Messages lie in a dead-letter queue and nobody takes them. Runbook: docs/runbooks/stranded-messages.md'
     severity: 1
     enabled: true
     scopes: [busId]

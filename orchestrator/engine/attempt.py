@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.domain import jsonvalues
+from orchestrator.domain import dependencies, jsonvalues
 from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
@@ -31,6 +31,7 @@ from orchestrator.engine import (
     heartbeats,
     overdue,
     publish,
+    telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.claimcheck import PayloadTooLarge
@@ -190,7 +191,7 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         attempt=claim.attempt,
         idempotency_key=key,
         timeout_ms=limit_ms,
-        traceparent=claim.aggregate.traceparent,
+        traceparent=telemetry.traceparent(claim.aggregate.traceparent),
         last_heartbeat_at=engine.clock.now(),
         egress=await _egress(engine, partition[0], spec),
         redactor=confidential.redactor,
@@ -201,7 +202,10 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         if spec.type is TaskType.PUBLISH:
             workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
             return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
-        output = await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
+        if spec.type is TaskType.HTTP:
+            output = await _request(engine, call, spec)
+        else:
+            output = await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
     if spec.output_schema is not None:
         _check_output(spec, output)
     return jsonvalues.dumps(output)
@@ -223,6 +227,30 @@ async def _egress(engine: Engine, tenant: str, spec: TaskSpec) -> Egress:
     if spec.type not in (TaskType.HTTP, TaskType.ACTIVITY):
         return ANYWHERE
     return await engine.part(EgressBook).of(tenant)
+
+
+async def given(engine: Engine, claim: Claim) -> Json:
+    """The input of what a claimed task starts: an operator's, or its own. Raises as `resolve`."""
+    edited = claim.doc.get("inputOverride")
+    if edited is not None:
+        return await claimcheck.load(engine, Payload.from_doc(edited))
+    return await resolve(engine, claim.aggregate, claim.spec, claim.item)
+
+
+async def _request(engine: Engine, call: ActivityCall, spec: TaskSpec) -> Json:
+    """Run an http task under a span that the service continues. Host only: a path or a query may
+    hold anything."""
+    asked = call.input if isinstance(call.input, dict) else {}
+    host = dependencies.host_of(asked.get("url"))
+    with telemetry.span(
+        engine.tracer, "http", parent=call.traceparent, kind="client", about={"host": host}
+    ) as span:
+        call.traceparent = span.traceparent
+        try:
+            return await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
+        except ActivityFailed as error:
+            span.fail(error.failure.type)
+            raise
 
 
 async def resolve(

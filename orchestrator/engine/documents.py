@@ -30,6 +30,7 @@ from typing import Any
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import MAP_CHUNK_ITEMS, MAX_MAP_ITEMS, SCHEMA_VERSION
 from orchestrator.domain.workflow import TaskType, Workflow
+from orchestrator.ports import Document, Unavailable
 
 PLATFORM_TENANT = "_platform"
 """Tenant of the platform's own records; user tenants cannot begin with an underscore."""
@@ -118,5 +119,14 @@ def check_version(doc: Mapping[str, Any]) -> None:
         raise NewerSchema(f"document {doc.get('id')} has schema version {doc.get('v')}")
 
 
-class NewerSchema(Exception):
-    """The document was written by newer code; this code must leave it alone."""
+def checked(found: dict[str, Document]) -> dict[str, Document]:
+    """`found`, unless newer code wrote any of it: who reads in order to write asks this first.
+    Raises `NewerSchema`."""
+    for doc in found.values():
+        check_version(doc.body)
+    return found
+
+
+class NewerSchema(Unavailable):
+    """The document was written by newer code; this code must leave it alone. For this process it
+    is as if it could not be read just now: another one can, or this one after an upgrade."""

@@ -8,11 +8,13 @@ broker's delivery count keeps meaning "the process died".
 from __future__ import annotations
 
 import logging
+import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from orchestrator.domain.errors import UnavailableError
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import TASK_QUEUES, TASKS_STANDARD_QUEUE
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import (
     attempt,
@@ -21,36 +23,47 @@ from orchestrator.engine import (
     deadletters,
     gate,
     handback,
+    levels,
     notify,
+    orchestrations,
     results,
+    telemetry,
     waiting,
 )
 from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.parked import Parked
 from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports_telemetry import Span
 
 log = logging.getLogger(__name__)
 
 
-async def handle(engine: Engine, incoming: Incoming) -> None:
-    """Take one message. Raises only if neither the store nor the broker can be reached: the host
-    then abandons the message."""
+async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STANDARD_QUEUE) -> None:
+    """Take one message of `queue`. Raises only if neither the store nor the broker can be reached:
+    the host then abandons the message."""
+    levels.heard(engine, queue, [incoming])
     try:
         message = decode(incoming.body)
-        if message.queue != TASKS_STANDARD_QUEUE:
+        if message.queue not in TASK_QUEUES:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
-        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
+        await deadletters.capture(engine, incoming, queue=queue, reason=error.reason)
         return
-    if message.type is MessageType.NOTIFY:
-        await notify.handle(engine, message, incoming)
+    lanes = engine.part(Lanes)
+    if lanes.overflows(queue, message.tenant):
+        await handback.move(engine, message, incoming)
         return
-    async with gate.Passage(engine, incoming) as passage:
-        await _take(engine, message, incoming, passage)
+    async with lanes.held(queue, message.tenant):
+        if message.type is MessageType.NOTIFY:
+            await notify.handle(engine, message, incoming)
+            return
+        async with gate.Passage(engine, incoming) as passage:
+            await _take(engine, message, incoming, passage)
 
 
 async def _take(
@@ -82,7 +95,7 @@ async def _take(
         await deadletters.capture(
             engine,
             incoming,
-            queue=TASKS_STANDARD_QUEUE,
+            queue=message.queue,
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return
@@ -117,20 +130,55 @@ async def _work(
         case Ended():
             await results.record_end(engine, claim)
         case Claim():
-            keeper = engine.part(LeaseKeeper)
-            keeper.add(claim)
-            try:
-                if claim.spec.type is TaskType.WORKFLOW:
-                    outcome = await children.begin(engine, claim)
-                else:
-                    outcome = await attempt.run(engine, claim)
-                if outcome is not None:
-                    await _record(engine, claim, outcome)
-                    await passage.done(claim, outcome)
-            except attempt.LeaseLost:
-                engine.metrics.count("weft_claims_refused_total", "lateStart")
-            finally:
-                keeper.remove(claim)
+            with _span(engine, claim, incoming) as span:
+                await _attempt(engine, claim, passage, span)
+
+
+def _span(engine: Engine, claim: Claim, incoming: Incoming) -> AbstractContextManager[Span]:
+    """Of an attempt: under its execution's trace, also if its message has lost that."""
+    tenant, execution = claim.aggregate.partition
+    about: dict[str, str | int] = {
+        "tenant": tenant,
+        "workflow": claim.aggregate.workflow.name,
+        "execution": execution,
+        "task": claim.doc["task"],
+        "attempt": claim.attempt,
+    }
+    if claim.item is not None:
+        about["item"] = claim.item
+    return telemetry.span(
+        engine.tracer,
+        "execute",
+        parent=claim.aggregate.traceparent,
+        kind="consumer",
+        links=telemetry.links_of([incoming]),
+        about=about,
+    )
+
+
+async def _attempt(engine: Engine, claim: Claim, passage: gate.Passage, span: Span) -> None:
+    keeper, begun = engine.part(LeaseKeeper), time.perf_counter()
+    keeper.add(claim)
+    try:
+        if claim.spec.type is TaskType.WORKFLOW:
+            outcome = await children.begin(engine, claim)
+        elif claim.spec.type is TaskType.DURABLE:
+            outcome = await orchestrations.begin(engine, claim)
+        else:
+            outcome = await attempt.run(engine, claim)
+        if outcome is not None:
+            took, kind = time.perf_counter() - begun, claim.spec.type.value
+            engine.metrics.observe("weft_task_duration_seconds", kind, took)
+            span.note({"weft.type": kind})
+            if outcome.failure is not None:
+                span.fail(outcome.failure.type)
+            await _record(engine, claim, outcome)
+            await passage.done(claim, outcome)
+    except attempt.LeaseLost:
+        span.fail("LeaseLost")
+        engine.metrics.count("weft_claims_refused_total", "lateStart")
+    finally:
+        keeper.remove(claim)
 
 
 async def _record(engine: Engine, claim: Claim, outcome: attempt.Outcome) -> None:

@@ -22,10 +22,10 @@ from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claimcheck, documents, kinship, overdue, places, signal_docs
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.parked import is_overdue
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.silence import without_postponed
 
 READ_AT_ONCE = 500
 _OUTCOME = {
@@ -101,7 +101,7 @@ async def inputs_of(
         elif (
             check
             and not (item is None and task in over)
-            and (_nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
+            and (nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
         ):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
@@ -138,7 +138,7 @@ def _result(task: int, item: int | None, doc: dict[str, Any]) -> TaskResult:
     )
 
 
-def _nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
+def nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
     """Whether work in flight has neither a message nor a valid lease: never claimed, lease
     expired, or its retry overdue (`sweepAt` says both). A waiting task needs nobody: the sweeper
     alone has it looked at, or each look at a long child would be an entry in the history."""
@@ -150,13 +150,13 @@ def _nobody_works(engine: Engine, doc: dict[str, Any] | None) -> bool:
 async def read_tasks(
     engine: Engine, partition: tuple[str, str], ids: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
-    """Bodies of those task documents that exist."""
+    """Bodies of those task documents that exist. Raises `NewerSchema`."""
     wanted = list(ids)
     result: dict[str, dict[str, Any]] = {}
     for at in range(0, len(wanted), READ_AT_ONCE):
         some = wanted[at : at + READ_AT_ONCE]
         found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, some)
-        result |= {id: doc.body for id, doc in found.items()}
+        result |= {id: doc.body for id, doc in documents.checked(found).items()}
     return result
 
 

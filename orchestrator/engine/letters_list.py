@@ -14,7 +14,7 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import MASK
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import UNDO_SUFFIX
-from orchestrator.engine import claimcheck, inspect, sensitive, shapes
+from orchestrator.engine import claimcheck, documents, inspect, sensitive, shapes
 from orchestrator.engine.core import Engine
 from orchestrator.engine.event_letters import KIND
 from orchestrator.engine.letters import TYPE, LetterStatus
@@ -73,7 +73,7 @@ async def read(engine: Engine, tenant: str, id: str) -> Document:
     )
     if stored not in found:
         raise unknown(id)
-    return found[stored]
+    return documents.checked(found)[stored]
 
 
 async def page(

@@ -87,7 +87,10 @@ async def _told(engine: Engine, found: Parked) -> bool:
         Message(MessageType.SIGNAL_RECEIVED, *partition, key) for key in keys[:TOLD_AT_ONCE]
     ]
     messages = messages or [Message(MessageType.TIMER_DUE, *partition)]
-    sending = [outbox.out_message(message, engine.ids.new()) for message in messages]
+    trace = found.aggregate.traceparent
+    sending = [
+        outbox.out_message(message, engine.ids.new(), traceparent=trace) for message in messages
+    ]
     await engine.transport.send(sending)
     return True
 

@@ -6,23 +6,39 @@ name that nobody can explain.
 
 from __future__ import annotations
 
-import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeVar
 
-from orchestrator.engine.metrics import Metrics
+from orchestrator.engine.metrics import BOUNDS, Histogram, Metrics
+from orchestrator.ports_telemetry import Instrument, Listener
+
+T = TypeVar("T")
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 """Of the text exposition format."""
+FADES_S: Final = 90.0
+"""Longer than a minute, at which levels are exported. A process whose sweeper another one has taken
+over must not go on reporting what it saw last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`label`: name of its one label, "" if it has none. `gauge`: a level, not a count."""
+    """`label`: name of its one label, "" if it has none. `gauge`: a level, not a count;
+    `histogram`: durations in seconds."""
 
     help: str
     label: str = ""
     gauge: bool = False
+    histogram: bool = False
+    fades: bool = False
+    """A level that is unknown once nobody has measured it for `FADES_S`."""
+
+    @property
+    def kind(self) -> Literal["counter", "gauge", "histogram"]:
+        """What Prometheus and OpenTelemetry call it."""
+        return "histogram" if self.histogram else "gauge" if self.gauge else "counter"
 
 
 METRICS: Final[dict[str, Metric]] = {
@@ -44,6 +60,26 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_children_cancelled_total": Metric("Children cancelled because of their parent"),
     "weft_projected_total": Metric("Rows of the read model written"),
     "weft_relayed_total": Metric("Outbox documents sent by the change feed", "kind"),
+    "weft_task_duration_seconds": Metric(
+        "Time of an attempt, by the task's type", "type", histogram=True
+    ),
+    "weft_execution_duration_seconds": Metric(
+        "Time from start to end of executions, by how they ended", "status", histogram=True
+    ),
+    "weft_http_requests_total": Metric("Answers of the API, by HTTP status", "status"),
+    "weft_http_request_duration_seconds": Metric(
+        "Time to answer a request, by operation", "operation", histogram=True
+    ),
+    # What waits.
+    "weft_queue_oldest_seconds": Metric(
+        "Age of a queue's oldest message", "queue", gauge=True, fades=True
+    ),
+    "weft_outbox_age_seconds": Metric(
+        "Age of the oldest unsent outbox document", gauge=True, fades=True
+    ),
+    "weft_sweep_overdue_seconds": Metric(
+        "How long an execution is overdue, at most", gauge=True, fades=True
+    ),
     # What was mended, or prevented.
     "weft_repairs_total": Metric("What was overdue and set going again, by kind", "kind"),
     "weft_checks_total": Metric("Executions that the sweeper had looked after"),
@@ -56,12 +92,17 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_messages_dropped_total": Metric("Messages given up; the sweeper knows", "reason"),
     "weft_unknown_executions_total": Metric("Messages for executions that are not there"),
     "weft_postponed_total": Metric("Tasks put off without an attempt, by what stops them", "gate"),
+    "weft_tasks_moved_total": Metric("Task messages moved to the low queue: others want a share"),
+    "weft_slots_held": Metric(
+        "Slots of all tenants with a limit that were held at the sweeper's last count", gauge=True
+    ),
     # Dependencies.
     "weft_breaker_state": Metric(
         "Circuit breakers: 0 closed, 1 half open, 2 open", "dependency", gauge=True
     ),
     "weft_breaker_transitions_total": Metric("Changes of circuit breakers", "change"),
     "weft_breaker_trouble_total": Metric("Breakers that could not be read or written"),
+    "weft_durable_unavailable_total": Metric("Calls of Durable Functions without an answer"),
     "weft_limited_total": Metric("Refused or put off because of a tenant's limit", "limit"),
     "weft_limits_trouble_total": Metric("Limits that could not be looked up; nobody was refused"),
     "weft_store_throttled_total": Metric("Answers of the store: too many requests"),
@@ -85,29 +126,101 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_scheduler_deposed_total": Metric("Times that it found a newer scheduler"),
 }
 
-_KEY: Final = re.compile(r"(?P<name>\w+)(?:{(?P<label>.*)})?", re.DOTALL)
+
+class Catalog:
+    """The metrics of one process with their descriptions: a `MetricSource`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def instruments(self) -> Iterable[Instrument]:
+        """See `MetricSource`."""
+        for name, one in METRICS.items():
+            bounds = BOUNDS if one.histogram else ()
+            yield Instrument(
+                name=name, help=one.help, kind=one.kind, label=one.label, bounds=bounds
+            )
+
+    def read(self, name: str) -> Mapping[str, float]:
+        """See `MetricSource`. What has not counted yet is 0 unless it has a label, so that alerts
+        on it are never without data."""
+        metric, metrics = METRICS[name], self._metrics
+        if not metric.gauge:
+            return _of(name, metrics.counters) or ({} if metric.label else {"": 0})
+        found = _of(name, metrics.gauges)
+        if not metric.fades:
+            return found
+        now, set_at = time.monotonic(), _of(name, metrics.set_at)
+        return {label: one for label, one in found.items() if now - set_at[label] <= FADES_S}
+
+    def listen(self, heard: Listener) -> None:
+        """See `MetricSource`."""
+        self._metrics.heard = heard
+
+
+def table() -> str:
+    """All metrics as the table of docs/telemetry.md."""
+    rows = [
+        f"| `{name}` | {one.kind} | {f'`{one.label}`' if one.label else ''} | {one.help}. |"
+        for name, one in METRICS.items()
+    ]
+    return "\n".join(["| Metric | Kind | Label | Meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def exposition(metrics: Metrics) -> str:
-    """All metrics of this process in Prometheus' text format. Those that have not counted yet are
-    shown at 0 unless they have a label, so that alerts on them are never without data."""
-    found: dict[str, dict[str, int]] = {
-        name: {} if metric.label else {"": 0} for name, metric in METRICS.items()
-    }
-    for key, value in list(metrics.counters.items()):
-        parts = _KEY.fullmatch(key)
-        assert parts is not None, key
-        found.setdefault(parts["name"], {})[parts["label"] or ""] = value
-    lines: list[str] = []
-    for name, values in sorted(found.items()):
-        metric = METRICS.get(name, Metric("Not described"))
+    """All metrics of this process in Prometheus' text format."""
+    catalog, lines = Catalog(metrics), list[str]()
+    unknown = {_name(key): Metric("Not described") for key in metrics.counters}
+    for name, metric in sorted({**unknown, **METRICS}.items()):
         lines.append(f"# HELP {name} {metric.help}")
-        lines.append(f"# TYPE {name} {'gauge' if metric.gauge else 'counter'}")
-        for label, value in sorted(values.items()):
-            shown = f'{{{metric.label or "label"}="{_escaped(label)}"}}' if label else ""
-            lines.append(f"{name}{shown} {value}")
+        lines.append(f"# TYPE {name} {metric.kind}")
+        if metric.histogram:
+            for label, histogram in sorted(_of(name, metrics.histograms).items()):
+                lines += _buckets(name, metric.label, label, histogram)
+            continue
+        found = catalog.read(name) if name in METRICS else _of(name, metrics.counters)
+        for label, value in sorted(found.items()):
+            shown = f"{{{_pair(metric.label, label)}}}" if label else ""
+            lines.append(f"{name}{shown} {_number(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+def _buckets(name: str, key: str, label: str, histogram: Histogram) -> Iterator[str]:
+    pair = f"{_pair(key, label)}," if label else ""
+    below = 0
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), histogram.buckets, strict=True):
+        below += number
+        yield f'{name}_bucket{{{pair}le="{bound}"}} {below}'
+    shown = f"{{{_pair(key, label)}}}" if label else ""
+    yield f"{name}_sum{shown} {_number(histogram.total)}"
+    yield f"{name}_count{shown} {below}"
+
+
+def _of(name: str, values: Mapping[str, T]) -> dict[str, T]:
+    """Those of one metric, by label. From a copy: an exporter's thread asks, too."""
+    begin = f"{name}{{"
+    found = {
+        key[len(begin) : -1]: one for key, one in list(values.items()) if key.startswith(begin)
+    }
+    if name in values:
+        found[""] = values[name]
+    return found
+
+
+def _name(key: str) -> str:
+    return key.partition("{")[0]
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:.6g}"
+
+
+def _pair(key: str, label: str) -> str:
+    escaped = label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f'{key or "label"}="{escaped}"'
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(table())

@@ -26,6 +26,7 @@ from orchestrator.engine import (
     notify_send,
     outbox,
     relay,
+    telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
@@ -91,8 +92,18 @@ async def _deliver(engine: Engine, message: Message, incoming: Incoming) -> None
     if claim is None:
         return
     doc, etag = claim
-    failure = await notify_send.send(engine, aggregate, spec, doc)
-    await _record(engine, aggregate, spec, doc, etag, failure)
+    with telemetry.span(
+        engine.tracer,
+        "notify",
+        parent=aggregate.traceparent,
+        kind="consumer",
+        links=telemetry.links_of([incoming]),
+        about={"tenant": partition[0], "execution": partition[1], "attempt": doc["attempt"]},
+    ) as span:
+        failure = await notify_send.send(engine, aggregate, spec, doc)
+        if failure is not None:
+            span.fail(failure.type)
+        await _record(engine, aggregate, spec, doc, etag, failure)
 
 
 def _is_due(doc: dict[str, Any], now: int) -> bool:
@@ -182,7 +193,7 @@ async def _record(
     if failure is not None and body["status"] == TaskStatus.DEAD_LETTERED.value:
         retryable = is_retryable(spec.retry, failure)
         letter = letters.of_notification(aggregate, body, failure, now, retryable=retryable)
-    sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
+    sends = outbox.build(engine, partition, outgoing, now=now, header=aggregate.header)
     operations = [Replace(body, etag), *(Create(entry) for entry in sends)]
     if letter is not None:
         operations.append(Create(letter))

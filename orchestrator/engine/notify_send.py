@@ -16,7 +16,7 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import NOTHING, Redactor, redacting
 from orchestrator.domain.workflow import NotifySpec
-from orchestrator.engine import claimcheck, publish
+from orchestrator.engine import claimcheck, publish, telemetry
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
@@ -96,7 +96,7 @@ async def _publish(
         id=body["id"],
         source=f"/weft/{tenant}/{aggregate.workflow.name}",
         time=doc["createdAt"],
-        traceparent=aggregate.traceparent,
+        traceparent=telemetry.traceparent(aggregate.traceparent),
         hops=aggregate.header.get("hops", 0),
     )
 
@@ -131,7 +131,7 @@ async def _call(
         attempt=doc["attempt"],
         idempotency_key=body["id"],
         timeout_ms=SEND_MS,
-        traceparent=aggregate.traceparent,
+        traceparent=telemetry.traceparent(aggregate.traceparent),
         last_heartbeat_at=engine.clock.now(),
         egress=await engine.part(EgressBook).of(aggregate.partition[0]),
         redactor=redactor,

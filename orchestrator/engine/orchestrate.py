@@ -25,19 +25,23 @@ from orchestrator.engine import (
     deadletters,
     facts,
     handback,
+    levels,
     places,
     relay,
     repairs,
     shapes,
     signal_docs,
+    telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.signalled_items import ItemsEnded
 from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports_telemetry import Span
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,7 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
     back or kept as a dead letter; raises only if none of that was possible (store and broker both
     gone), so that the host abandons the batch."""
     groups: dict[_Partition, _Group] = {}
+    levels.heard(engine, ORCHESTRATION_QUEUE, batch)
     for incoming in batch:
         try:
             message = decode(incoming.body)
@@ -74,6 +79,7 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
         group = groups.setdefault((message.tenant, message.execution), _Group())
         group.messages.append(message)
         group.incoming.append(incoming)
+    engine.part(Lanes).note({tenant for tenant, _ in groups})
     if len(groups) == 1:  # the common case needs no tasks
         [(partition, group)] = groups.items()
         await _safely(engine, partition, group)
@@ -96,10 +102,32 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
 
 
 async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
-    """One group; its troubles stay its own."""
+    """One group under its span; its troubles stay its own."""
+    with telemetry.span(
+        engine.tracer,
+        "orchestrate",
+        parent=telemetry.parent_of(group.incoming) or _remembered_trace(engine, partition),
+        kind="consumer",
+        links=telemetry.links_of(group.incoming),
+        about={"tenant": partition[0], "execution": partition[1]},
+    ) as span:
+        span.note({"messaging.batch.message_count": len(group.messages)})
+        await _advance_or_give_back(engine, partition, group, span)
+
+
+def _remembered_trace(engine: Engine, partition: _Partition) -> str:
+    """For messages that other executions sent, or the sweeper: they do not know this one's."""
+    known: Aggregate | None = engine.aggregates.get(partition)
+    return "" if known is None else known.traceparent
+
+
+async def _advance_or_give_back(
+    engine: Engine, partition: _Partition, group: _Group, span: Span
+) -> None:
     try:
         await advance(engine, partition, group.messages, group.incoming)
     except (Throttled, Unavailable, Outdated, TransportError, NewerSchema, OSError) as error:
+        span.fail(type(error).__name__)
         log.warning(
             "execution not advanced, its messages are handed back",
             extra={
@@ -112,6 +140,7 @@ async def _safely(engine: Engine, partition: _Partition, group: _Group) -> None:
         engine.metrics.count("weft_handed_back_total", type(error).__name__)
         await handback.send(engine, group.messages, group.incoming)
     except Exception as error:
+        span.fail(type(error).__name__)
         log.exception(
             "execution cannot be advanced, its messages become dead letters",
             extra={
@@ -243,6 +272,8 @@ async def _hand_back_unseen(
     incoming: Sequence[Incoming],
 ) -> None:
     unseen = signal_docs.unseen(aggregate.state, messages)
+    if unseen and aggregate.workflow.takes_signals:
+        unseen = await signal_docs.still_unseen(engine, aggregate.partition, unseen)
     if unseen and not shapes.waiting_for(aggregate):
         await handback.send(
             engine,
@@ -272,5 +303,10 @@ def _count(
     engine: Engine, aggregate: Aggregate, decision: Decision, messages: Sequence[Message]
 ) -> None:
     repairs.count_decided(engine, aggregate, decision, messages)
-    if decision.state.status in TERMINAL_EXECUTION:
-        engine.metrics.count("weft_executions_total", decision.state.status.value)
+    status = decision.state.status
+    if (span := telemetry.current()) is not None and span.recorded:
+        span.note({"weft.events": len(decision.events), "weft.status": status.value})
+    if status in TERMINAL_EXECUTION:
+        engine.metrics.count("weft_executions_total", status.value)
+        took = engine.clock.now() - aggregate.header["createdAt"]
+        engine.metrics.observe("weft_execution_duration_seconds", status.value, max(0, took) / 1000)

@@ -41,13 +41,13 @@ async def visibility(engine: Engine) -> RebuildReport:
     Raises `StoreError` if the executions cannot be read; what was done until then is right."""
     seen, report = await _project_all(engine)
     written = removed = 0
-    async for rows in _pages(engine, VISIBILITY):
+    async for rows in pages(engine, VISIBILITY):
         doubtful = [
             row
             for row in rows
             if (known := seen.get(_key(row))) is None or known < project.version(row.body)
         ]
-        outcomes = await asyncio.gather(*(_correct(engine, row) for row in doubtful))
+        outcomes = await asyncio.gather(*(correct(engine, row) for row in doubtful))
         written += outcomes.count("written")
         removed += outcomes.count("removed")
     report = report.model_copy(update={"written": report.written + written, "removed": removed})
@@ -58,7 +58,7 @@ async def visibility(engine: Engine) -> RebuildReport:
 async def _project_all(engine: Engine) -> tuple[dict[int, Version], RebuildReport]:
     seen: dict[int, Version] = {}
     total = RebuildReport()
-    async for docs in _pages(engine, EXECUTIONS):
+    async for docs in pages(engine, EXECUTIONS):
         executions = [doc for doc in docs if doc.body.get("type") == "execution"]
         done = await project.project_documents(engine, [doc.body for doc in executions], exact=True)
         total = RebuildReport(
@@ -85,8 +85,9 @@ def _version(doc: Document) -> Version:
     )
 
 
-async def _correct(engine: Engine, row: Document) -> str:
-    """Ask the execution about a row that the first pass cannot vouch for."""
+async def correct(engine: Engine, row: Document) -> str:
+    """Ask the execution about a row that may be wrong, and mend it: "written", "removed", or "" for
+    a row that is right, or that somebody else changed just now."""
     tenant, id = str(row.body["tenantId"]), row.id
     try:
         doc = await patiently(engine, engine.store.read, EXECUTIONS, (tenant, id), id)
@@ -112,7 +113,7 @@ async def _correct(engine: Engine, row: Document) -> str:
     return ""
 
 
-async def _pages(engine: Engine, container: str) -> AsyncIterator[list[Document]]:
+async def pages(engine: Engine, container: str) -> AsyncIterator[list[Document]]:
     """The container's documents, each at least once, in its latest version."""
     cursor: str | None = None
     short = 0

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import outbox
+from orchestrator.engine import outbox, telemetry
 from orchestrator.engine.core import Engine
+from orchestrator.engine.documents import NewerSchema
 from orchestrator.ports import Delete, NotFound, StoreError, TransportError
+from orchestrator.ports_telemetry import Span
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +29,12 @@ async def send_now(engine: Engine, docs: Sequence[Mapping[str, Any]]) -> bool:
     what it cannot send in time stays for the slow path. True if all was sent."""
     if not docs:
         return True
-    sending = outbox.messages(docs)
     try:
-        async with asyncio.timeout(engine.tunables.fast_path_ms / 1000):
-            await engine.transport.send(sending)
+        with _span(engine, docs, "commit") as span:
+            link = span.traceparent if span.recorded else ""
+            sending = outbox.messages(docs, link)
+            async with asyncio.timeout(engine.tunables.fast_path_ms / 1000):
+                await engine.transport.send(sending)
     except (TransportError, TimeoutError) as error:
         engine.metrics.count("weft_fast_path_failures_total")
         log.warning(
@@ -53,8 +58,10 @@ async def relay_documents(
         if doc.get("type") != "outbox":
             continue
         try:
-            await engine.transport.send(outbox.messages([doc]))
-        except TransportError as error:
+            with _span(engine, [doc], "sweeper" if repair else "changeFeed") as span:
+                link = span.traceparent if span.recorded else ""
+                await engine.transport.send(outbox.messages([doc], link))
+        except (TransportError, NewerSchema) as error:
             engine.metrics.count("weft_relay_failures_total")
             log.warning(
                 "outbox not sent, the sweeper will try again",
@@ -80,6 +87,18 @@ async def relay_documents(
         engine.metrics.count("weft_repairs_total" if repair else "weft_relayed_total", "outbox")
         await _forget(engine, [doc])
     return sent
+
+
+def _span(
+    engine: Engine, docs: Sequence[Mapping[str, Any]], path: str
+) -> AbstractContextManager[Span]:
+    """Under the work that sends, or else under the execution's trace. The outbox is data: what is
+    wrong with it is told by whoever reads it."""
+    trace = docs[0].get(telemetry.TRACEPARENT)
+    parent = telemetry.traceparent(trace if isinstance(trace, str) else "")
+    return telemetry.span(
+        engine.tracer, "relay send", parent=parent, kind="producer", about={"path": path}
+    )
 
 
 async def _forget(engine: Engine, docs: Sequence[Mapping[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from orchestrator.domain import jsonvalues, schedule_spec
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.schedule import Schedule, due_at
 from orchestrator.domain.topology import CATALOG, SCHEMA_VERSION
+from orchestrator.engine import documents
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import Unclear, patiently
@@ -131,11 +132,13 @@ def set_due(body: dict[str, Any], schedule: Schedule, *, recheck: int | None = N
 
 
 async def read(engine: Engine, tenant: str, name: str) -> Document | None:
-    """The stored schedule, or None."""
+    """The stored schedule, or None. Raises `NewerSchema`."""
     try:
-        return await patiently(engine, engine.store.read, CATALOG, (tenant,), doc_id(name))
+        found = await patiently(engine, engine.store.read, CATALOG, (tenant,), doc_id(name))
     except (NotFound, Unclear):  # unclear are writes only
         return None
+    documents.check_version(found.body)
+    return found
 
 
 async def write_fenced(

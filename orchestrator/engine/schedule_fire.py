@@ -23,7 +23,7 @@ from orchestrator.domain.schedule import (
 )
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import control, schedule_docs, submit
+from orchestrator.engine import control, documents, schedule_docs, submit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.schedule_docs import MAX_ACTIVE, MAX_MESSAGE_CHARS, note
@@ -45,6 +45,7 @@ async def fire(engine: Engine, found: Document, token: int) -> int:
     Raises `Deposed`, `PreconditionFailed` or `Unclear` (reload and call again), `NotFound` (it was
     deleted), `StoreError`.
     """
+    documents.check_version(found.body)
     if found.body["paused"]:
         return 0
     if found.body["fence"] > token:

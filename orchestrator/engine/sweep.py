@@ -13,18 +13,27 @@ from collections import Counter
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs
-from orchestrator.engine.breakers_silence import is_postponed
+from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs, slots, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.silence import is_postponed
 from orchestrator.engine.views import SweepReport
 from orchestrator.ports import OutMessage, Query, TransportError, Where
 
 log = logging.getLogger(__name__)
 
+CALLS = {
+    "task": MessageType.RUN_TASK,
+    signal_docs.TYPE: MessageType.SIGNAL_RECEIVED,
+    notify_docs.TYPE: MessageType.NOTIFY,
+    "execution": MessageType.CHECK,
+}
+"""Type of a document that waits -> what is sent when it waits for too long."""
+KEYED = (signal_docs.TYPE, notify_docs.TYPE)
 MAX_PAGES = 50
 REMEMBERED = 100_000
 
@@ -55,22 +64,23 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
             # A task that waits for a child or a time is looked at now and then: nothing was lost.
             sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
-            sending.append(_message(engine, doc, MessageType.RUN_TASK))
+            sending.append(call_for(engine, doc))
             if (lost := repairs.of_task(doc)) is not None:
                 found[lost] += 1
             swept.append(_key(doc))
     for doc in await _overdue(engine, signal_docs.TYPE, now):
         if not _recently(engine, doc, now):
-            signals.append(_message(engine, doc, MessageType.SIGNAL_RECEIVED, doc["key"]))
+            signals.append(call_for(engine, doc))
             swept.append(_key(doc))
     for doc in await _overdue(engine, notify_docs.TYPE, now):
         if not _recently(engine, doc, now):
-            notifications.append(_message(engine, doc, MessageType.NOTIFY, doc["key"]))
+            notifications.append(call_for(engine, doc))
             swept.append(_key(doc))
     for doc in await _overdue(engine, "execution", now):
         if not _recently(engine, doc, now):
-            executions.append(_message(engine, doc, MessageType.CHECK))
+            executions.append(call_for(engine, doc))
             swept.append(_key(doc))
+    await slots.recount(engine)
     if not await _send(engine, tasks + signals + notifications + looks + executions):
         return SweepReport(outboxes=outboxes)
     for key in swept:
@@ -128,11 +138,14 @@ def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
     return last is not None and now - last < engine.tunables.silence_ms
 
 
-def _message(engine: Engine, doc: dict[str, Any], kind: MessageType, key: str = "") -> OutMessage:
-    """A fresh message id each time: one used before would be dropped as a duplicate."""
-    task = key or doc.get("task", "")
-    message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
-    return outbox.out_message(message, engine.ids.new())
+def call_for(engine: Engine, doc: dict[str, Any]) -> OutMessage:
+    """What sets a document of `CALLS` going again. A fresh message id each time: one used before
+    would be dropped as a duplicate."""
+    task = doc.get("key", "") if doc["type"] in KEYED else doc.get("task", "")
+    where = (doc["tenantId"], doc["executionId"], task, doc.get("item"))
+    message = Message(CALLS[doc["type"]], *where, Priority.of(doc))
+    trace = doc.get(telemetry.TRACEPARENT, "")  # of executions; a worker looks for itself
+    return outbox.out_message(message, engine.ids.new(), traceparent=trace)
 
 
 async def _send(engine: Engine, messages: list[OutMessage]) -> bool:

@@ -19,6 +19,7 @@ from orchestrator.domain import jsonvalues
 from orchestrator.domain.errors import ConflictError, NotFoundError, UnavailableError
 from orchestrator.domain.topology import CATALOG, SCHEMA_VERSION
 from orchestrator.domain.triggers import Trigger, compile_trigger
+from orchestrator.engine import documents
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views_events import TriggerView
@@ -57,7 +58,7 @@ async def read(engine: Engine, tenant: str, name: str) -> Document:
     found = await patiently(engine, engine.store.read_many, CATALOG, (tenant,), [id])
     if id not in found:
         raise unknown(name)
-    return found[id]
+    return documents.checked(found)[id]
 
 
 def compiled(doc: dict[str, Any]) -> Trigger:

@@ -12,19 +12,21 @@ import orjson
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import NotFoundError, WeftError
-from orchestrator.engine import health, metrics_catalog
+from orchestrator.engine import health, levels, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
 from orchestrator.functions import (
     docs_page,
     http_archive,
     http_audit,
     http_breakers,
+    http_code,
     http_control,
     http_deadletters,
     http_egress,
     http_events,
     http_executions,
     http_grants,
+    http_history,
     http_limits,
     http_schedules,
     http_signals,
@@ -49,7 +51,7 @@ async def _checked(call: Call) -> HealthView:
     except WeftError as error:
         checks = {"engine": Check(ok=False, detail=error.message)}
         return HealthView(status="down", checks=checks)
-    return await health.check(engine)
+    return await health.recent(engine)
 
 
 def _health(view: HealthView) -> Answer:
@@ -64,7 +66,8 @@ def _health(view: HealthView) -> Answer:
     replies={200: Reply(description="ok or degraded", model=HealthView), 503: _DOWN},
 )
 async def health_report(call: Call) -> Answer:
-    """For people and dashboards: each dependency with its latency."""
+    """For people and dashboards: each dependency with its latency, and how long work waits. Asked
+    anew at most once a second."""
     return _health(await _checked(call))
 
 
@@ -120,6 +123,7 @@ async def metrics(call: Call) -> Answer:
     """Counters since the process started, and levels. Each process has its own. They are of all
     tenants together and name none, but tell how much they do."""
     engine = await call.engine()
+    await levels.refresh_if_possible(engine)
     text = metrics_catalog.exposition(engine.metrics)
     return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
 
@@ -189,11 +193,13 @@ def operations() -> list[Route]:
     tables = (
         http_workflows.ROUTES,
         http_executions.ROUTES,
+        http_history.ROUTES,
         http_control.ROUTES,
         http_deadletters.ROUTES,
         http_schedules.ROUTES,
         http_signals.ROUTES,
         http_breakers.ROUTES,
+        http_code.ROUTES,
         http_triggers.ROUTES,
         http_events.ROUTES,
         http_audit.ROUTES,

@@ -10,6 +10,7 @@ The worker is strict about what it binds (WIRE.md section 3): a trigger must be
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,14 +22,17 @@ from pydantic import BaseModel
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import UnauthenticatedError, WeftError
+from orchestrator.engine import telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.origin import of_request
 from orchestrator.engine.views import Page
 from orchestrator.functions import access, cursors, guards, http_errors, http_params, requests
 from orchestrator.functions.access import Caller
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param, Trace
 from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports_telemetry import NoTracer
 
 ItemT = TypeVar("ItemT")
 
@@ -121,6 +125,7 @@ class Open(Enum):
 
 
 OPEN: Final = Open.OPEN
+NO_TRACER: Final = NoTracer()
 _PAGING: Final = frozenset(param.name for param in http_params.PAGING)
 Handler = Callable[[Call], Awaitable[Answer]]
 
@@ -160,8 +165,10 @@ class Route:
 class Routes:
     """The routes of one concern, in the order in which they are documented."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, hub: bool = False) -> None:
+        """`hub`: their handlers ask Durable Functions of instances."""
         self.tag = tag
+        self.hub = hub
         self.all: list[Route] = []
 
     def add(self, method: str, path: str, **described: Any) -> Callable[[Handler], Handler]:
@@ -191,7 +198,10 @@ class Routes:
             bind = made.route(
                 route=route.path, methods=methods, auth_level=func.AuthLevel.ANONYMOUS
             )
-            made.function_name(route.name)(bind(_trigger(route, provider)))
+            trigger = _trigger(route, provider)
+            if self.hub:
+                trigger = client_bound(made, provider)(trigger)
+            made.function_name(route.name)(bind(trigger))
         return made
 
 
@@ -210,7 +220,20 @@ def _trigger(
 
 
 async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -> func.HttpResponse:
-    """Check the request, run the handler, translate what comes back. Never raises."""
+    """Check the request, run the handler, translate what comes back; counted. Never raises."""
+    begun = time.perf_counter()
+    answer = await _serve(route, provider, req)
+    if provider.ready:
+        metrics = (await provider.get()).metrics
+        metrics.count("weft_http_requests_total", str(answer.status_code))
+        took = time.perf_counter() - begun
+        metrics.observe("weft_http_request_duration_seconds", route.name, took)
+    return answer
+
+
+async def _serve(
+    route: Route, provider: EngineProvider, req: func.HttpRequest
+) -> func.HttpResponse:
     trace = requests.trace(req)
     try:
         given = _path_of(route, req)
@@ -226,14 +249,42 @@ async def serve(route: Route, provider: EngineProvider, req: func.HttpRequest) -
         )
         if engine is not None and not (route.checks or route.platform):
             await guards.check(engine, call.principal, _needed(route), route.path, call.path)
-        with of_request(requests.origin(req, trace.id)):
-            return _response(await route.handler(call), trace.id)
-    except WeftError as error:
-        return http_errors.respond(error, trace.id)
-    except (Throttled, Unavailable, TransportError) as error:
-        return http_errors.respond(http_errors.of_port(error), trace.id)
+        tracer = NO_TRACER if engine is None else engine.tracer
+        about = {} if caller is None else {"tenant": caller.tenant, "operation": route.name}
+        with telemetry.span(
+            tracer,
+            f"{route.method} /{route.path}",
+            parent=trace.parent,
+            root=True,
+            kind="server",
+            about=about,
+        ) as span:
+            call.trace = trace = requests.under(trace, span.traceparent)
+            answer = await _answer(call)
+            span.note({"http.response.status_code": answer.status_code})
+            if answer.status_code >= 500:  # a refusal is an answer
+                span.fail(str(answer.status_code))
+            return answer
     except Exception as error:
-        return http_errors.respond_unexpected(error, trace.id, route.name)
+        return _refusal(error, trace.id, route)
+
+
+async def _answer(call: Call) -> func.HttpResponse:
+    trace_id = call.trace.id
+    try:
+        with of_request(requests.origin(call.req, trace_id)):
+            return _response(await call.route.handler(call), trace_id)
+    except Exception as error:
+        return _refusal(error, trace_id, call.route)
+
+
+def _refusal(error: Exception, trace_id: str, route: Route) -> func.HttpResponse:
+    """Of an error that is being handled."""
+    if isinstance(error, WeftError):
+        return http_errors.respond(error, trace_id)
+    if isinstance(error, (Throttled, Unavailable, TransportError)):
+        return http_errors.respond(http_errors.of_port(error), trace_id)
+    return http_errors.respond_unexpected(error, trace_id, route.name)
 
 
 async def _admit(
@@ -246,7 +297,7 @@ async def _admit(
     named = given.get(http_params.TENANT.name)
     if route.platform:
         return engine, await access.admit_platform(
-            req, engine, _needed(route), tenant=named or "", only=route.platform == "only"
+            req, engine, _needed(route), tenant=named, only=route.platform == "only"
         )
     return engine, await access.admit(req, engine, _needed(route), tenant=named)
 

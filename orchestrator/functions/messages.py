@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import azure.functions as func
@@ -19,8 +20,17 @@ def incoming(message: func.ServiceBusMessage) -> Incoming:
         message_id=metadata.message_id or "",
         delivery_count=metadata.delivery_count or 1,
         content_type=metadata.content_type or "",
+        enqueued_at=_epoch_ms(metadata.enqueued_time_utc),
         properties=_properties(metadata.application_properties or metadata.user_properties),
     )
+
+
+def _epoch_ms(time: datetime | None) -> int:
+    if time is None:
+        return 0
+    if time.tzinfo is None:  # its text had no zone; the broker's times are UTC
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)
 
 
 def _properties(raw: Mapping[Any, Any] | None) -> Mapping[str, str]:

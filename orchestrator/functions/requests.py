@@ -84,6 +84,12 @@ def trace(req: func.HttpRequest) -> Trace:
     return Trace(match[1], given)
 
 
+def under(trace: Trace, traceparent: str) -> Trace:
+    """The request's trace under a span of ours: what is recorded is found by the id in answers."""
+    match = _TRACEPARENT.fullmatch(traceparent)
+    return trace if match is None else Trace(match[1], traceparent)
+
+
 def idempotency_key(req: func.HttpRequest) -> str | None:
     """`Idempotency-Key` or `X-Idempotency-Key`: 1 to 255 printable characters, or None.
 

@@ -10,7 +10,8 @@ from typing import Final
 
 import azure.functions as func
 
-from orchestrator.engine import retain, schedule, sweep
+from orchestrator.engine import levels, retain, schedule, sweep
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.provider import EngineProvider
 
 SWEEP_SCHEDULE: Final = "*/15 * * * * *"
@@ -38,6 +39,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
     async def sweeper(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await sweep.sweep(engine)
+        await levels.refresh_if_possible(engine)
 
     @bp.function_name("scheduler")
     @bp.timer_trigger(
@@ -57,6 +59,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
         run_on_startup=False,
         use_monitor=False,
     )
+    @client_bound(bp, provider)  # it deletes what Durable Functions keeps
     async def retention(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await retain.run(engine)

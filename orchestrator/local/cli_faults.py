@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
@@ -16,8 +17,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
-
-from orchestrator.local.printable import printable as printable
 
 DONE: Final = 0
 FAILED: Final = 1  # the execution failed; validate or verify found problems
@@ -81,6 +80,18 @@ def print_json(value: Any) -> None:
     """`value` as JSON on stdout. Escaped to ASCII: it must survive every encoding, and lone
     surrogates in user data."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
+
+
+def printable(text: object) -> str:
+    """`text` with control characters shown, not obeyed: an activity's error message could
+    otherwise repaint the terminal. Lone surrogates become U+FFFD."""
+    clean = str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return "".join(
+        char
+        if char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"
+        else repr(char)[1:-1]
+        for char in clean
+    )
 
 
 def finding_lines(details: Sequence[Mapping[str, Any]]) -> list[Text]:

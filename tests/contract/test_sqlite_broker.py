@@ -180,3 +180,29 @@ async def test_closing_wakes_receivers_with_nothing_and_ends_sending(path: Path)
     with pytest.raises(TransportError):
         await broker.send([message("b")])
     assert await broker.receive(QUEUE, 1, FOREVER_MS) == []
+
+
+async def test_the_oldest_message_is_one_that_could_be_received(path: Path) -> None:
+    """Neither one that is due later nor one that somebody works on; an expired lock counts from
+    its end, and dead letters are nobody's backlog."""
+    clock = ManualClock()
+    async with opened(path, clock=clock) as broker:
+        begin = clock.now()
+        assert await broker.oldest() == {}
+        await broker.send([message("later", due_at=begin + 5_000), message("first")])
+        clock.advance(seconds=1)
+        await broker.send([message("second")])
+        assert await broker.oldest() == {QUEUE: begin}
+        [first] = await broker.receive(QUEUE, 1, 0)
+        assert await broker.oldest() == {QUEUE: begin + 1_000}
+        [second] = await broker.receive(QUEUE, 1, 0)
+        await broker.dead_letter(second, "r", "d")
+        assert await broker.oldest() == {}
+        clock.advance(seconds=4)
+        assert await broker.oldest() == {QUEUE: begin + 5_000}
+        clock.time = first.locked_until
+        await broker.complete((await broker.receive(QUEUE, 1, 0))[0])
+        assert await broker.oldest() == {QUEUE: first.locked_until}
+        await broker.ping()
+    with pytest.raises(TransportError):
+        await broker.ping()

@@ -19,7 +19,8 @@ from host_fakes import until
 
 from orchestrator import bootstrap
 from orchestrator.domain.status import TERMINAL_EXECUTION
-from orchestrator.engine import catalog, inspect, submit, sweep, verify
+from orchestrator.domain.topology import CONTAINERS, LEASES, VISIBILITY
+from orchestrator.engine import catalog, inspect, reconcile, submit, sweep, verify
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views import ExecutionView
 from orchestrator.functions.app import compose
@@ -28,6 +29,7 @@ from orchestrator.local.host.host import HostOptions, LocalHost
 from orchestrator.local.host.host_json import WEFT
 from orchestrator.local.host.listening import listening_socket
 from orchestrator.local.host.supervisor import Supervisor
+from orchestrator.ports import Query
 from orchestrator.settings import load_settings
 from tests.support.definitions import flow, retry, task
 
@@ -184,6 +186,33 @@ async def test_deleting_the_brokers_file_under_load_loses_nothing(tmp_path: Path
         for view in await load.verified():
             assert view.output == [number * number for number in NUMBERS]
         assert lost  # or nothing was tested
+        await _without_gaps(engine)
+
+
+async def _without_gaps(engine: Engine) -> None:
+    report = await reconcile.reconcile(engine, every=True, settle_ms=1_500)
+    assert report.gaps == 0, report
+
+
+async def test_lost_lists_and_lost_places_of_the_change_feed_are_made_again(tmp_path: Path) -> None:
+    """Everything comes once more from the beginning: the lists are whole, nothing else changes."""
+    async with _one_process(tmp_path) as engine:
+        await catalog.publish(engine, TENANT, SQUARES)
+        load = _Load(engine)
+        await load.start("squares", 3, NUMBERS[:5])
+        before = await load.verified()
+    async with _watching(tmp_path) as engine:
+        for container in (VISIBILITY, LEASES):
+            names = CONTAINERS[container].partition
+            for doc in await engine.store.query(container, Query(limit=100)):
+                partition = tuple(str(doc.body[name]) for name in names)
+                await engine.store.delete(container, partition, doc.id)
+        report = await reconcile.reconcile(engine, mend=False, settle_ms=1)
+        assert report.kinds == {"row": 3}
+    async with _one_process(tmp_path) as engine:
+        await _without_gaps(engine)
+        load.engine = engine
+        assert await load.views() == before
 
 
 # --- processes ------------------------------------------------------------------------------------

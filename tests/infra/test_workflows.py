@@ -102,6 +102,49 @@ def test_deployment_goes_through_dev_and_an_approval() -> None:
         assert (ROOT / "infra" / f"main.{size}.bicepparam").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "job", "words"),
+    [
+        ("ci.yml", "scan", "pip-audit --strict"),
+        ("ci.yml", "scan", "detect-secrets-hook --baseline .secrets.baseline"),
+        ("ci.yml", "scan", "zizmor"),
+        ("ci.yml", "bicep", "bicep lint infra/main.bicep"),
+        ("deploy.yml", "what-if", "az deployment sub what-if"),
+        ("deploy-one.yml", "deploy", "az deployment sub create"),
+        ("deploy-one.yml", "deploy", ".github/scripts/smoke"),
+        ("deploy-one.yml", "deploy", "old/package.zip"),
+    ],
+)
+def test_the_pipelines_scan_show_test_and_take_back(file: str, job: str, words: str) -> None:
+    steps = yaml.safe_load((DEPLOY.parent / file).read_text("utf-8"))["jobs"][job]["steps"]
+    assert [step for step in steps if words in step.get("run", "")]
+
+
+def test_a_smoke_test_or_an_error_rate_takes_a_deployment_back() -> None:
+    steps = yaml.safe_load(DEPLOY.read_text("utf-8"))["jobs"]["deploy"]["steps"]
+    by_name = {step.get("name"): step for step in steps}
+    names = list(by_name)
+    back = by_name["Back to the package before"]
+    assert back["if"] == "failure() && steps.deploy.outcome != 'skipped'"
+    for reason in ("Smoke test", "Error rate of the first ten minutes"):
+        assert names.index("Deploy") < names.index(reason) < names.index(back["name"])
+        assert "continue-on-error" not in by_name[reason]
+    assert back["run"].index("config-zip") < back["run"].index(".github/scripts/smoke")
+
+
+def test_azure_is_entered_by_a_federated_token_only() -> None:
+    for path in WORKFLOWS:
+        for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values():
+            logins = [
+                step
+                for step in job.get("steps", [])
+                if step.get("uses", "").startswith("azure/login@")
+            ]
+            for step in logins:
+                assert job["permissions"]["id-token"] == "write"
+                assert step["with"].keys() == {"client-id", "tenant-id", "subscription-id"}
+
+
 def test_the_guide_names_every_variable_of_the_pipelines() -> None:
     used = {
         name for path in WORKFLOWS for name in re.findall(r"vars\.(\w+)", path.read_text("utf-8"))

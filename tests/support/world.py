@@ -64,6 +64,10 @@ class ManualClock:
         heapq.heappush(self._sleepers, (self._now + max(0, ms), self._count, future))
         await future
 
+    def sleeping(self) -> int:
+        """How many wait for time to pass."""
+        return len(self._sleepers)
+
     def jump(self, ms: int) -> None:
         """Move the clock without waking anybody (a clock that was set)."""
         self._now += ms
@@ -222,6 +226,7 @@ class World:
         tunables: Tunables | None = None,
         wrap_store: Callable[[DocumentStore], DocumentStore] | None = None,
     ) -> None:
+        self.folder = folder
         self.clock = ManualClock()
         # Commits in the loop, not in a thread: the order of things must be the same in every run.
         self.sqlite = SqliteStore(folder / "weft.db", clock=self.clock, inline_commit_s=1e9)
@@ -285,7 +290,7 @@ class World:
             elif message.queue == EVENTS_QUEUE:
                 tasks.append(event_queue.handle(engine, TENANT, incoming))
             else:
-                tasks.append(execute.handle(engine, incoming))
+                tasks.append(execute.handle(engine, incoming, queue=message.queue))
         if batch:
             await orchestrate.handle(engine, batch)
         await asyncio.gather(*tasks)

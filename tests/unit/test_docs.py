@@ -20,7 +20,7 @@ from orchestrator.local import cli
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path
-    for folder in ("", "docs", "bench", "samples", "samples/*")
+    for folder in ("", "docs", "docs/runbooks", "bench", "samples", "samples/*")
     for path in ROOT.glob(f"{folder}/*.md" if folder else "*.md")
 )
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -76,6 +76,19 @@ async def test_faults_of_the_service_become_port_errors(
         await payloads.get(ref)
 
 
+async def test_a_ping_needs_an_answer_and_no_blob(
+    server: BlobServer, payloads: BlobPayloads
+) -> None:
+    await payloads.ping()
+    server.fail_next(403)
+    with pytest.raises(Unavailable):
+        await payloads.ping()
+    assert not server.blobs
+    server.container = "another"
+    with pytest.raises(Unavailable, match="no container"):
+        await payloads.ping()
+
+
 async def test_a_service_that_is_not_there_is_unavailable(payloads: BlobPayloads) -> None:
     gone = BlobPayloads(
         container="payloads",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -19,8 +20,9 @@ from orchestrator.adapters.azure.keyvault_secrets import KeyVaultSecrets
 from orchestrator.adapters.azure.servicebus_transport import ServiceBusTransport
 from orchestrator.adapters.local.env_secrets import EnvSecrets
 from orchestrator.domain.topology import EXECUTIONS
+from orchestrator.engine import health
 from orchestrator.functions.provider import EngineProvider
-from orchestrator.ports import StoreError
+from orchestrator.ports import StoreError, Unavailable
 from orchestrator.settings import Settings, load_settings
 from tests.wire.blob.server import BlobServer
 from tests.wire.cosmos.server import CosmosServer
@@ -139,6 +141,28 @@ async def test_one_that_fails_to_close_does_not_keep_the_others_open(
         await engine.close()
     assert closed.order[-2:] == ["BlobPayloads", "KeyVaultSecrets"]
     assert closed.credential.closed == 1
+
+
+async def test_health_asks_every_service_by_itself(
+    settings: Settings, closed: Closed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cosmos DB and Blob Storage are there, the broker and the vault are not."""
+    monkeypatch.setattr(health, "PROBE_S", 20.0)  # of a busy machine
+    monkeypatch.setattr(KeyVaultSecrets, "_ask", AsyncMock(side_effect=Unavailable("away")))
+    engine = await bootstrap.build(settings)
+    view = await health.check(engine)
+    answers = {name: check.ok for name, check in view.checks.items()}
+    assert answers == {
+        "store": True,
+        "broker": False,
+        "payloads": True,
+        "secrets": False,
+        "backlog": True,
+        "activities": True,
+    }
+    assert view.status == "degraded"
+    assert engine.backlog is None  # Service Bus cannot say what waits in it
+    await engine.close()
 
 
 async def test_without_a_vault_secrets_come_from_the_environment(settings: Settings) -> None:

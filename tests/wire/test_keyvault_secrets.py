@@ -96,6 +96,16 @@ async def test_throttling_and_outage_are_told_apart_and_not_remembered(
     assert await secrets.get("t", "KEY") == "value"
 
 
+async def test_a_ping_needs_an_answer_and_no_secret(
+    vault: KeyVaultServer, secrets: KeyVaultSecrets
+) -> None:
+    """Each time anew: an answer that was remembered would say nothing."""
+    await secrets.ping()
+    vault.fail_next(403, body='{"error": {"code": "Forbidden", "message": "no role"}}')
+    with pytest.raises(Unavailable):
+        await secrets.ping()
+
+
 async def test_no_value_is_shown(vault: KeyVaultServer, secrets: KeyVaultSecrets) -> None:
     vault.set(NAME, "hunter2")
     assert await secrets.get("t", "KEY") == "hunter2"

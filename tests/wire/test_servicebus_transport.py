@@ -259,3 +259,22 @@ async def test_nothing_of_the_sdk_crosses_the_border(pair: ServiceBusPair) -> No
         await transport.send(fresh())
     assert caught.value.__cause__ is not None
     await transport.close()
+
+
+async def test_a_ping_opens_one_link_and_fails_without_a_broker(
+    pair: ServiceBusPair, broker: ServiceBusBroker
+) -> None:
+    transport = ServiceBusTransport.from_connection_string(
+        broker.connection_string, clock=pair.clock
+    )
+    await transport.ping()
+    await transport.ping()
+    assert broker.operations()["connections"] == 1
+    await transport.close()
+    nobody = "Endpoint=sb://127.0.0.1:9;SharedAccessKeyName=k;SharedAccessKey=a2V5;"
+    gone = ServiceBusTransport.from_connection_string(
+        f"{nobody}UseDevelopmentEmulator=true;", clock=pair.clock
+    )
+    with pytest.raises(TransportError):
+        await gone.ping()
+    await gone.close()

@@ -18,7 +18,7 @@ from azure.core.exceptions import (
     ResourceExistsError,
     ResourceNotFoundError,
 )
-from azure.storage.blob import ContentSettings
+from azure.storage.blob import ContentSettings, StorageErrorCode
 from azure.storage.blob.aio import BlobServiceClient, ExponentialRetry
 
 from orchestrator.adapters.payload_names import DIGEST, ENCODED, encode_name
@@ -66,6 +66,18 @@ class BlobPayloads:
         else:
             self._service = BlobServiceClient(account_url, credential=credential, **options)
         self._container = self._service.get_container_client(container)
+
+    async def ping(self) -> None:
+        """See `ports_telemetry.Pinging`. That there is no such blob is an answer; that there is no
+        container is a fault."""
+        try:
+            await self._container.download_blob("weft-health")
+        except ResourceNotFoundError as error:
+            code: Any = getattr(error, "error_code", "")
+            if code != StorageErrorCode.BLOB_NOT_FOUND:
+                raise Unavailable("there is no container for payloads") from error
+        except AzureError as error:
+            raise _translated(error, "no answer") from error
 
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
         """Store durably. `name` plays no part: content is what names a payload."""

@@ -50,6 +50,10 @@ class KeyVaultSecrets:
             raise SecretNotFound(f"tenant {tenant!r:.80} has no secret {name!r:.80}")
         return value
 
+    async def ping(self) -> None:
+        """See `ports_telemetry.Pinging`. The answer that there is no such secret is an answer."""
+        await self._ask("weft-health")
+
     async def close(self) -> None:
         """Release the connections."""
         await self._client.close()

@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from orchestrator.adapters import message_rules
 from orchestrator.adapters.azure.servicebus_lane import Lane, Limits
-from orchestrator.domain.topology import MAX_MESSAGE_BYTES, QUEUES
+from orchestrator.domain.topology import MAX_MESSAGE_BYTES, ORCHESTRATION_QUEUE, QUEUES
 from orchestrator.ports import Clock, MessageTooLarge, OutMessage, TransportError
 
 TOPIC: Final = "topic:"
@@ -98,6 +98,11 @@ class ServiceBusTransport:
         """Open the links ahead of the first send, which then keeps to the fast path. Raises
         `TransportError`, which a starting process may ignore."""
         await asyncio.gather(*(self._lane(queue).send(()) for queue in queues))
+
+    async def ping(self) -> None:
+        """See `ports_telemetry.Pinging`: the link that all work depends on is open, or opens. One
+        that was cut without a word shows with the next send."""
+        await self.warm_up([ORCHESTRATION_QUEUE])
 
     async def close(self) -> None:
         """Finish what is being sent, close links and client. Idempotent."""

@@ -30,6 +30,15 @@ class FilePayloads:
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root)
 
+    async def ping(self) -> None:
+        """See `ports_telemetry.Pinging`: the folder can be written to. Raises `OSError`."""
+        await asyncio.to_thread(self._check)
+
+    def _check(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        if not os.access(self._root, os.W_OK | os.X_OK):
+            raise PermissionError
+
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
         """Store durably: when this returns, a power cut loses nothing. `name` plays no part."""
         return await asyncio.to_thread(self._put, tenant, execution, data)

@@ -215,6 +215,14 @@ class SqliteBroker:
         await self._bury_now(queue)
         return self._look(lambda db: sql.counts(db, queue, self._now()))
 
+    async def oldest(self) -> dict[str, int]:
+        """See `ports_telemetry.Backlog`."""
+        return self._look(lambda db: sql.oldest(db, self._now()))
+
+    async def ping(self) -> None:
+        """See `ports_telemetry.Pinging`: the file can be read."""
+        await self.oldest()
+
     def _bury(self, db: sqlite3.Connection, queue: str, now: int) -> None:
         source = sql.source_of(queue)
         count = sql.bury(db, source, now)

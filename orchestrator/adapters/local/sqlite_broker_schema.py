@@ -107,6 +107,9 @@ COUNTS: Final = (
     "SELECT count(*), coalesce(sum(available_at <= ?1), 0), "
     "coalesce(sum(available_at > ?1 AND token IS NOT NULL), 0) FROM messages WHERE queue = ?2"
 )
+OLDEST: Final = (
+    "SELECT queue, min(available_at) FROM messages WHERE available_at <= ? GROUP BY queue"
+)
 
 
 def create_layout(db: sqlite3.Connection) -> None:

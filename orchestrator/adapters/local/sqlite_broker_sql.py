@@ -135,6 +135,11 @@ def counts(db: sqlite3.Connection, queue: str, now: int) -> QueueCounts:
     return QueueCounts(active=active, locked=locked, scheduled=total - active - locked, dead=dead)
 
 
+def oldest(db: sqlite3.Connection, now: int) -> dict[str, int]:
+    """By queue, since when the oldest receivable message is that."""
+    return {queue: since for queue, since in read(db, schema.OLDEST, (now,)) if queue in QUEUES}
+
+
 def complete(db: sqlite3.Connection, messages: Sequence[Received], now: int) -> list[str]:
     """Remove those whose lock is held; the ids of the others."""
     groups: dict[tuple[str, int], dict[int, str]] = {}

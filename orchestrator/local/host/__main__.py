@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ from orchestrator.local.host.host import ALL_ROLES, WORKER_ROLES
 from orchestrator.local.host.serve import serve
 from orchestrator.local.host.supervisor import READY
 from orchestrator.ports import StoreError, TransportError
-from orchestrator.settings import SettingsError
+from orchestrator.settings import SettingsError, load_settings
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,10 +29,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket", type=int, required=True, help="inherited listening socket")
     parser.add_argument("--control", type=int, required=True, help="inherited end of a socket pair")
     arguments = parser.parse_args(argv)
-    console_log.start(f"worker {arguments.worker}")
     # Ctrl-C reaches the whole process group; the supervisor then sends SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        settings = load_settings(
+            {**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(arguments.data)}
+        )
+        console_log.start(f"worker {arguments.worker}", settings.log_form)
         return asyncio.run(
             _work(
                 arguments.data,

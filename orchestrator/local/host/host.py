@@ -13,7 +13,8 @@ import socket
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import azure.functions as func
 
@@ -28,6 +29,7 @@ from orchestrator.local.host.indexing import (
     FeedBinding,
     HttpBinding,
     IndexedFunction,
+    OrchestrationBinding,
     QueueBinding,
     TimerBinding,
     index,
@@ -37,6 +39,9 @@ from orchestrator.local.host.listening import listening_socket, url
 from orchestrator.local.host.queue_listener import BatchListener, QueueListener, SingleListener
 from orchestrator.local.host.timer_listener import TimerListener
 from orchestrator.ports import Clock, DocumentStore, Receiver
+
+if TYPE_CHECKING:
+    from orchestrator.local.durable.service import DurableService
 
 logger = logging.getLogger("orchestrator.local.host")
 
@@ -66,6 +71,7 @@ class HostOptions:
     # Wait between looks at a change feed: how far lists are behind. An idle look takes 0.1 ms.
     feed_poll_ms: int = 250
     feed_page: int = 500  # documents that a change-feed function gets at most
+    data: Path | None = None  # where durable functions keep their file
     settings: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
@@ -103,9 +109,14 @@ class LocalHost:
         self._died = asyncio.Event()
         self.functions = index(app, options.settings, route_prefix=host_json.route_prefix)
         http: dict[Invoker, HttpBinding] = {}
+        self._durable = self._durable_service(host_json)
         for function in self.functions:
+            if isinstance(function.binding, OrchestrationBinding):
+                continue
             invoker = Invoker(function, self._pool, host_json.function_timeout_ms)
             self._invokers.append(invoker)
+            if self._durable is not None:
+                self._durable.bind(invoker)
             if isinstance(function.binding, HttpBinding):
                 http[invoker] = function.binding
             else:
@@ -114,6 +125,16 @@ class LocalHost:
             self._http = HttpServer(http)
         except ValueError as error:
             raise IndexingError([str(error)]) from error
+
+    def _durable_service(self, host_json: HostJson) -> DurableService | None:
+        if not any(function.durable for function in self.functions):
+            return None
+        if self._options.data is None:
+            raise IndexingError(["durable functions need a data directory: set HostOptions.data"])
+        # Imported here: apps without such functions do not pay for it.
+        from orchestrator.local.durable.service import DurableService
+
+        return DurableService(self.functions, host_json.function_timeout_ms)
 
     def _bind(
         self,
@@ -175,6 +196,11 @@ class LocalHost:
             if self._sock is None:
                 self._sock = listening_socket(self._options.address, self._options.port)
             await self._http.start(self._sock, self._options.grace_ms / 1000)
+        if self._durable is not None and self._options.data is not None:
+            here = self.url if self._sock is not None else ""
+            hub = await self._durable.start(self._options.data, here, self._clock)
+            if QUEUE in self._options.roles:
+                self._receiving.append(self._loop(hub.run(), "durable-hub"))
         for listener in self._queues:
             self._receiving.append(self._loop(listener.run(), f"queue-{listener.queue}"))
         for listener in self._others:
@@ -201,6 +227,8 @@ class LocalHost:
                 invoker.idle for invoker in self._invokers
             )
             calls = sum(invoker.calls for invoker in self._invokers)
+            if self._durable is not None and self._durable.hub is not None:
+                quiet = quiet and await self._durable.hub.idle()
             for queue in self._queues:
                 counts = await self._broker.counts(queue.queue)
                 quiet = quiet and counts.active == counts.locked == 0
@@ -223,6 +251,8 @@ class LocalHost:
             *(queue.drain(grace_ms) for queue in self._queues),
             *(listener.invoker.wait_idle(grace_ms) for listener in self._others),
         )
+        if self._durable is not None:  # after those who call it
+            await self._durable.stop(grace_ms)
         for loop in self._ticking:
             loop.cancel()
         await asyncio.gather(*self._ticking, return_exceptions=True)

@@ -66,7 +66,30 @@ class EventGridBinding:
     Event Grid: send events to the API or to the queue."""
 
 
-Binding = HttpBinding | QueueBinding | FeedBinding | TimerBinding | EventGridBinding
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestrationBinding:
+    """A Durable Functions orchestrator, known to its callers as `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityBinding:
+    """A Durable Functions activity, known to orchestrators as `name`."""
+
+    name: str
+
+
+Binding = (
+    HttpBinding
+    | QueueBinding
+    | FeedBinding
+    | TimerBinding
+    | EventGridBinding
+    | OrchestrationBinding
+    | ActivityBinding
+)
+_CLIENT: Final = "durableClient"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +103,14 @@ class IndexedFunction:
     wants_context: bool
     returns: bool  # has an output binding for its result
     binding: Binding
+    clients: tuple[str, ...] = ()  # parameters that take a Durable Functions client
+
+    @property
+    def durable(self) -> bool:
+        """Whether it needs the durable task hub."""
+        return bool(self.clients) or isinstance(
+            self.binding, OrchestrationBinding | ActivityBinding
+        )
 
 
 _CACHE: weakref.WeakKeyDictionary[func.FunctionApp, list[Any]] = weakref.WeakKeyDictionary()
@@ -107,6 +138,7 @@ def index(
     problems: list[str] = []
     indexed: list[IndexedFunction] = []
     seen: dict[str, str] = {}
+    durable: dict[tuple[type, str], str] = {}
     for function in functions_of(app):
         name: str = function.get_function_name()
         if not _NAME.fullmatch(name):
@@ -117,8 +149,16 @@ def index(
             )
         found, wrong = _index_one(name, function, settings, route_prefix)
         problems += wrong
-        if found is not None:
-            indexed.append(found)
+        if found is None:
+            continue
+        indexed.append(found)
+        if isinstance(found.binding, OrchestrationBinding | ActivityBinding):
+            key = type(found.binding), found.binding.name.casefold()
+            if (other := durable.setdefault(key, name)) != name:
+                problems.append(
+                    f"cannot load the {name} function: {other} has the name "
+                    f"{found.binding.name!r} already"
+                )
     if not indexed and not problems:
         problems.append("the function app has no functions")
     if problems:
@@ -136,15 +176,18 @@ def _index_one(
     problems = strictness.problems(name, user, bindings, many=many)
     if function.get_setting("retry_policy") is not None:
         problems.append(f"cannot load the {name} function: a host retry policy doubles Weft's own")
+    clients = tuple(extra.name for extra in bindings if extra.type == _CLIENT)
     for extra in bindings:
-        if extra is not trigger and extra.name != strictness.RETURN:
+        if extra is not trigger and extra.name not in (strictness.RETURN, *clients):
             problems.append(f"cannot load the {name} function: no binding {extra.type} here")
     binder = _BINDERS.get(trigger.type)
     if binder is None:
-        problems.append(f"cannot load the {name} function: no trigger {trigger.type} here")
+        why = _ABSENT.get(trigger.type, f"no trigger {trigger.type} here")
+        problems.append(f"cannot load the {name} function: {why}")
         return None, problems
     try:
-        binding = binder({key: _resolve(value, settings) for key, value in raw.items()}, prefix)
+        resolved = {key: _resolve(value, settings) for key, value in raw.items()}
+        binding = binder({"function": name, **resolved}, prefix)
     except ValueError as error:
         problems.append(f"cannot load the {name} function: {error}")
         return None, problems
@@ -155,9 +198,12 @@ def _index_one(
         call=user,
         is_async=inspect.iscoroutinefunction(user),
         parameter=trigger.name,
-        wants_context="context" in inspect.signature(user).parameters,
-        returns=any(b.name == strictness.RETURN for b in bindings),
+        wants_context="context"
+        in set(inspect.signature(user).parameters) - {b.name for b in bindings},
+        returns=any(b.name == strictness.RETURN for b in bindings)
+        or strictness.returns_implicitly(trigger.type),
         binding=binding,
+        clients=clients,
     ), problems
 
 
@@ -205,12 +251,33 @@ def _timer(raw: Mapping[str, Any], _prefix: str) -> TimerBinding:
     )
 
 
+def _orchestration(raw: Mapping[str, Any], _prefix: str) -> OrchestrationBinding:
+    return OrchestrationBinding(name=_durable_name(raw, "orchestration"))
+
+
+def _activity(raw: Mapping[str, Any], _prefix: str) -> ActivityBinding:
+    return ActivityBinding(name=_durable_name(raw, "activity"))
+
+
+def _durable_name(raw: Mapping[str, Any], key: str) -> str:
+    name = str(raw.get(key) or raw["function"])
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{key}={name!r} is not a valid function name")
+    return name
+
+
 _BINDERS: Final[dict[str, Callable[[Mapping[str, Any], str], Binding]]] = {
     "httpTrigger": _http,
     "serviceBusTrigger": _queue,
     "cosmosDBTrigger": _feed,
     "timerTrigger": _timer,
     "eventGridTrigger": lambda raw, prefix: EventGridBinding(),
+    "orchestrationTrigger": _orchestration,
+    "activityTrigger": _activity,
+}
+_ABSENT: Final = {
+    "entityTrigger": "entities are not in the embedded mode (docs/durable-embedded.md); keep such "
+    "state in an orchestration or in a store of yours"
 }
 
 

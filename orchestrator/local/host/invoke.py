@@ -20,11 +20,12 @@ class InvocationError(Exception):
 class Invoker:
     """One function, ready to be called with the trigger's value."""
 
-    __slots__ = ("_idle", "_pool", "_running", "_timeout_s", "calls", "function")
+    __slots__ = ("_idle", "_pool", "_running", "_timeout_s", "calls", "function", "inputs")
 
     def __init__(self, function: IndexedFunction, pool: Executor, timeout_ms: int) -> None:
         self.function = function
         self.calls = 0  # begun so far
+        self.inputs: dict[str, Any] = {}  # values of its input bindings, by parameter
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -48,7 +49,7 @@ class Invoker:
         `functionTimeout` (a plain function's thread goes on: the real host would end the whole
         worker process) or returned a value that no binding takes."""
         function = self.function
-        arguments = {function.parameter: value}
+        arguments = {function.parameter: value, **self.inputs}
         if function.wants_context:
             arguments["context"] = _context(function.name)
         limit = asyncio.timeout(self._timeout_s)

@@ -44,8 +44,18 @@ def problems(
         # Other bindings than the trigger are not served here, see `indexing`.
         if parameter in hints and parameter in bound and bound[parameter].type.endswith("Trigger"):
             found += _input_problems(parameter, hints[parameter], bound[parameter].type, many)
-    found += _return_problems(hints, returned)
+    if not any(returns_implicitly(b.type) for b in bindings):
+        found += _return_problems(hints, returned)
     return [f"cannot load the {name} function: {text}" for text in found]
+
+
+def returns_implicitly(binding: str) -> bool:
+    """Whether a function with this trigger returns a value without an output binding, as those of
+    Durable Functions do. Of their return annotations the worker asks nothing."""
+    converter: Any = func.get_binding_registry().get(binding)
+    return converter is not None and bool(
+        getattr(converter, "has_implicit_output", lambda: False)()
+    )
 
 
 def _input_problems(parameter: str, annotation: Any, binding: str, many: bool) -> list[str]:

@@ -38,7 +38,7 @@ def up(
     settings = load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
     check_private(address, anybody=settings.auth_development)
     sock = listening_socket(address, port)
-    console_log.start()
+    console_log.start(form=settings.log_form)
     if workers == 1:
         # Imported here: a supervisor runs no functions and needs no engine.
         from orchestrator.local.host.host import ALL_ROLES

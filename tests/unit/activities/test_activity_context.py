@@ -78,5 +78,5 @@ def test_logger_carries_the_ids_and_not_the_payload(caplog: pytest.LogCaptureFix
     assert record.name == "weft.activity.orders.pack"
     assert record.getMessage() == "packed 3"
     assert fields["attempt"] == 2  # the ids win
-    assert (fields["tenant"], fields["item_index"], fields["boxes"]) == ("test", 0, 1)
+    assert (fields["tenant"], fields["item"], fields["boxes"]) == ("test", 0, 1)
     assert "4711" not in str(fields)

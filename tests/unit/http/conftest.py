@@ -11,7 +11,12 @@ from http_support import ENGINE, EXECUTION, UseCases, make_client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
-from orchestrator.functions import http_executions, http_operations, http_workflows
+from orchestrator.functions import (
+    http_executions,
+    http_history,
+    http_operations,
+    http_workflows,
+)
 from orchestrator.functions.provider import EngineProvider
 
 
@@ -30,20 +35,22 @@ def use_cases(monkeypatch: pytest.MonkeyPatch) -> UseCases:
             ),
             "executions": ([views.ExecutionSummary(**EXECUTION)], None),
             "execution": views.ExecutionView(**EXECUTION, seq=0, input={"a": [1.5, "ü"]}),
-            "check": views.HealthView(status="ok", checks={"store": views.Check(ok=True)}),
+            "refresh_if_possible": None,
+            "recent": views.HealthView(status="ok", checks={"store": views.Check(ok=True)}),
         }
     )
     places: dict[Any, dict[str, tuple[str, ...]]] = {
         http_workflows: {
-            "catalog": ("workflow", "workflows", "versions", "version"),
+            "catalog_reads": ("workflow", "workflows", "versions", "version"),
             "publishing": ("publish", "archive"),
         },
         http_executions: {
             "submit": ("start",),
-            "inspect": ("execution", "executions", "tasks", "task", "history"),
+            "inspect": ("execution", "executions", "tasks", "task"),
             "verify": ("verify",),
         },
-        http_operations: {"health": ("check",)},
+        http_history: {"inspect": ("history",)},
+        http_operations: {"health": ("recent",), "levels": ("refresh_if_possible",)},
     }
     for module, fakes in places.items():
         for attribute, names in fakes.items():

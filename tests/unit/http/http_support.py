@@ -15,12 +15,14 @@ from orchestrator.functions import (
     http_archive,
     http_audit,
     http_breakers,
+    http_code,
     http_control,
     http_deadletters,
     http_egress,
     http_events,
     http_executions,
     http_grants,
+    http_history,
     http_limits,
     http_operations,
     http_schedules,
@@ -29,6 +31,7 @@ from orchestrator.functions import (
     http_workflows,
 )
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.ports_telemetry import NoTracer
 from tests.support.identities import DEVELOPMENT
 
 ENGINE: Any = SimpleNamespace(
@@ -36,6 +39,7 @@ ENGINE: Any = SimpleNamespace(
     authenticator=DEVELOPMENT,
     clock=SimpleNamespace(now=lambda: 0),
     metrics=Metrics(),
+    tracer=NoTracer(),
     platform_tenant="",
 )
 PROGRESS = views.Progress(total=1)
@@ -78,11 +82,13 @@ def make_client(provider: EngineProvider) -> Client:
     return Client(
         http_workflows.blueprint(provider),
         http_executions.blueprint(provider),
+        http_history.blueprint(provider),
         http_control.blueprint(provider),
         http_deadletters.blueprint(provider),
         http_schedules.blueprint(provider),
         http_signals.blueprint(provider),
         http_breakers.blueprint(provider),
+        http_code.blueprint(provider),
         http_audit.blueprint(provider),
         http_archive.blueprint(provider),
         http_grants.blueprint(provider),

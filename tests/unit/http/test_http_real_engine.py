@@ -12,10 +12,13 @@ from urllib.parse import quote
 import pytest
 from http_client import Client
 from http_support import make_client
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from orchestrator.adapters.local.sqlite_store import SqliteStore
+from orchestrator.adapters.telemetry.otel import OtelTracer
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import project
+from orchestrator.engine import health, project
 from orchestrator.engine.core import Engine
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall, OutMessage, PayloadNotFound, SecretNotFound
@@ -295,11 +298,56 @@ async def test_other_tenants_see_nothing(real: Client, engine: Engine) -> None:
     assert (await start(real)).status == 404
 
 
-async def test_ready_with_a_store_that_answers_and_without(real: Client, engine: Engine) -> None:
+async def test_ready_with_a_store_that_answers_and_without(
+    real: Client, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "KEEP_S", 0)
     assert (await real("GET", "/ready")).status == 200
     await engine.store.close()
     assert (await real("GET", "/ready")).status == 503
     assert (await real("GET", "/live")).status == 200
+
+
+async def test_a_request_is_a_span_under_its_callers_trace_and_over_what_it_starts(
+    real: Client, engine: Engine
+) -> None:
+    """Answers name the trace that was recorded; open routes make no spans."""
+    exporter = InMemorySpanExporter()
+    engine.tracer = OtelTracer(SimpleSpanProcessor(exporter))
+    caller = f"00-{'a' * 32}-{'b' * 16}-01"
+    got = await real(
+        "POST",
+        "/v1/workflows/hello/start",
+        headers={"traceparent": caller},
+        json={"input": {"name": "Ada"}},
+    )
+    assert (got.status, got.headers["x-trace-id"]) == (202, "a" * 32)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    request, begun = spans["POST /v1/workflows/{name}/start"], spans["start"]
+    assert request.parent is not None
+    assert begun.parent is not None
+    assert request.context is not None
+    assert f"{request.parent.span_id:016x}" == "b" * 16
+    assert begun.parent.span_id == request.context.span_id
+    exporter.clear()
+    got = await real("GET", "/v1/executions/none")
+    [span] = exporter.get_finished_spans()
+    assert span.context is not None
+    assert got.error["traceId"] == f"{span.context.trace_id:032x}"
+    assert dict(span.attributes or {})["http.response.status_code"] == 404
+    assert span.status.is_ok or span.status.is_unset  # a refusal is an answer
+    exporter.clear()
+    await real("GET", "/health")
+    assert not exporter.get_finished_spans()
+
+
+async def test_answers_are_counted_by_status_and_timed_by_operation(
+    real: Client, engine: Engine
+) -> None:
+    before = engine.metrics.value("weft_http_requests_total", "404")
+    await real("GET", "/v1/executions/none")
+    assert engine.metrics.value("weft_http_requests_total", "404") == before + 1
+    assert engine.metrics.value("weft_http_request_duration_seconds", "get_execution") == 1
 
 
 async def test_pause_resume_and_cancel(real: Client) -> None:

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.settings_azure import IDENTITY_SETTINGS, AzureSettings
 from orchestrator.settings_limits import LimitSettings
+from orchestrator.settings_telemetry import TelemetrySettings
 
 LIMITS = LimitSettings.model_fields
 PAGE = Path(__file__).parents[3] / "docs" / "azure.md"
@@ -34,6 +35,12 @@ def table() -> str:
     fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] in LIMITS)
     rows = [
         (f"{PREFIX}{name.upper()}", shown(field), field.description)
+        for name, field in Settings.model_fields.items()
+        if name not in ("azure", "telemetry")
+    ]
+    rows += [
+        (str(field.alias), shown(field), field.description)
+        for field in TelemetrySettings.model_fields.values()
         for name, field in fields
         if name != "azure"
     ]

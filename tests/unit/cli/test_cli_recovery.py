@@ -1,4 +1,4 @@
-"""`weft rebuild visibility`: on the data of a platform, without a server."""
+"""`weft rebuild visibility` and `weft reconcile`: on the data of a platform, without a server."""
 
 from __future__ import annotations
 
@@ -112,3 +112,36 @@ def test_a_store_that_cannot_be_opened_exits_4(offline: Weft, tmp_path: Path) ->
 
 def test_rebuild_alone_shows_what_can_be_rebuilt(offline: Weft) -> None:
     assert "visibility" in offline("rebuild", "--help").stdout
+
+
+def test_reconcile_names_the_gaps_mends_them_and_ends_with_none(
+    offline: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.engine.reconcile.SETTLE_MS", 0)
+    started = on(tmp_path, start_three)
+    on(tmp_path, spoil)
+    looked = offline("reconcile", "--look", "--data", str(tmp_path))
+    assert looked.exit_code == 1
+    assert looked.stdout.startswith("4 gaps, 0 mended: 3 executions (3 open), 1 rows read")
+    assert f"row default/{started[0]} {started[0]}: is missing (left)" in looked.stdout
+    mended = offline("reconcile", "--data", str(tmp_path), "--json")
+    assert mended.exit_code == 1
+    answer = json.loads(mended.stdout)
+    assert (answer["gaps"], answer["mended"]) == (4, 4)
+    assert answer["kinds"] == {"orphan": 1, "row": 3}
+    proof = offline("reconcile", "--all", "--data", str(tmp_path))
+    assert (proof.exit_code, proof.stderr) == (0, "")
+    assert proof.stdout.startswith("no gaps: 3 executions (3 open), 3 rows read")
+
+
+def test_reconcile_with_a_new_broker_sends_what_nobody_works_on(
+    offline: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.engine.reconcile.SETTLE_MS", 0)
+    on(tmp_path, start_three)
+    (tmp_path / bootstrap.BROKER_FILE).unlink()
+    offline("rebuild", "visibility", "--data", str(tmp_path))
+    assert offline("reconcile", "--data", str(tmp_path)).exit_code == 0
+    result = offline("reconcile", "--messages-lost", "--data", str(tmp_path), "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["kinds"] == {"lost": 3}

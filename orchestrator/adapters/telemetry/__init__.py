@@ -1,0 +1,1 @@
+"""Traces and metrics to OpenTelemetry. Imported only where something is to be exported."""

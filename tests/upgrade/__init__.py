@@ -1,0 +1,1 @@
+"""Executions that older code began, finished by this one."""
