@@ -7,6 +7,7 @@ grows with the data counts against one budget, and an expression that uses it up
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
@@ -20,6 +21,9 @@ TOO_MUCH: Final = (
     f"the expression takes more than {MAX_STEPS} steps or builds more than "
     f"{MAX_BYTES // 2**20} MiB; use an activity"
 )
+
+FEW_USES: Final = 8  # what is read more often could be repeated until memory or time ends
+LOOKED_AT_PER_STEP: Final = 16_384  # bytes that names stand for where they are read
 
 _CALL: Final = 0.25
 _BYTES_PER_STEP: Final = 256  # of arguments: a function may look at each several times
@@ -59,13 +63,24 @@ def spent() -> bool:
 
 def spend_call(arguments: tuple[Any, ...]) -> None:
     """Count one call of a function. Raises `UnusableError`."""
+    spend_data(arguments, _CALL)
+
+
+def spend_data(values: Iterable[Any], more: float = 0) -> None:
+    """Count what a function is given, or gives, and `more` steps. Raises `UnusableError`."""
     size = 0
-    for value in arguments:
+    for value in values:
         if isinstance(value, str | bytes):
             size += len(value)
         elif isinstance(value, list | dict):
             size += weigh(cast("Any", value))
-    spend(_CALL + size // _BYTES_PER_STEP)
+    spend(more + size // _BYTES_PER_STEP)
+
+
+def looked_at(weight: int, uses: int) -> int:
+    """What reading data of this weight so often is, in bytes: a long chain of `+` copies at each
+    sign all that it has so far."""
+    return weight * uses * max(1, uses // FEW_USES)
 
 
 def weigh(value: object) -> int:

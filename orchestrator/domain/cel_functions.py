@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, cast
 
-from orchestrator.domain.cel_budget import UnusableError, spend, spend_call
+from orchestrator.domain.cel_budget import UnusableError, spend, spend_call, spend_data
 from orchestrator.domain.cel_library import stdlib
 from orchestrator.domain.cel_patterns import WORK_PER_STEP, BadPattern, cost, found
 
@@ -212,6 +212,7 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             result = function(*arguments)
         except Exception:
             raise UnusableError(name) from None
+        spend_data((result,))
         if isinstance(result, int) and not -(2**63) <= result < 2**63:
             raise UnusableError(name)
         return result

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from orchestrator.domain.cel_budget import (
+    LOOKED_AT_PER_STEP,
     MAX_BYTES,
     TOO_MUCH,
     UnusableError,
     entries,
+    looked_at,
     spend,
     spent,
     weigh,
@@ -31,7 +33,7 @@ from orchestrator.domain.cel_refs import Loop
 from orchestrator.domain.cel_scope import Scope, Tree, readable, tree
 
 _BYTES_PER_STEP: Final = 4096  # handed to a piece of work
-_LOOKED_AT_PER_STEP: Final = 16_384  # bytes that a name in the loop stands for, at each element
+_CHARS_PER_STEP: Final = 256  # of a loop's body
 _PIECE_OF_COPYING: Final = 16  # map and filter: the library's cost grows with its square
 _PIECE: Final = 256
 
@@ -47,6 +49,7 @@ class CompiledLoop:
     reads: tuple[tuple[str, Tree], ...]
     root_uses: int
     variable_uses: int
+    length: int  # of its body: a long one takes longer
     program: cel.Program
 
 
@@ -64,6 +67,7 @@ def compile_loop(loop: Loop, source: str, known: frozenset[str]) -> CompiledLoop
         reads=tuple((name, tree(paths)) for name, paths in loop.paths.items() if name in known),
         root_uses=loop.root_uses,
         variable_uses=loop.variable_uses,
+        length=len(loop.arguments),
         program=cel.compile(f"{items}.{'filter' if one else loop.kind}({loop.arguments})"),
     )
 
@@ -81,6 +85,12 @@ class _Known:
     def per_element(self, loop: CompiledLoop) -> int:
         """The bytes that names stand for while one element is visited."""
         return self.roots * loop.root_uses + self.outer * loop.variable_uses
+
+    def looked_at(self, loop: CompiledLoop, own: int, elements: int) -> int:
+        """The same for all that the loop reads in a piece of elements that weighs `own`."""
+        roots = looked_at(self.roots, loop.root_uses)
+        outer = looked_at(self.outer, loop.variable_uses)
+        return (roots + outer) * elements + looked_at(own, loop.variable_uses)
 
 
 class LoopRun:
@@ -125,11 +135,11 @@ class LoopRun:
         for start in range(0, len(elements), size):
             piece = elements[start : start + size]
             own = weigh(piece)
-            looked_at = known.per_element(loop) * len(piece)
+            read = known.looked_at(loop, own, len(piece))
             handed = known.roots + known.outer + own
-            self._spend(len(piece) + known.maps)
-            self._spend(handed // _BYTES_PER_STEP + looked_at // _LOOKED_AT_PER_STEP)
-            if looked_at + own * loop.variable_uses > MAX_BYTES:
+            self._spend(len(piece) * (1 + loop.length // _CHARS_PER_STEP) + known.maps)
+            self._spend(handed // _BYTES_PER_STEP + read // LOOKED_AT_PER_STEP)
+            if known.per_element(loop) * len(piece) + own * loop.variable_uses > MAX_BYTES:
                 raise UnusableError(TOO_MUCH)
             context = cel.Context(known.variables | {loop.items: piece}, self.functions)
             try:

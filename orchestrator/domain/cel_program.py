@@ -9,7 +9,17 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, cast
 
-from orchestrator.domain.cel_budget import MAX_BYTES, TOO_MUCH, budgeted, spent, weigh
+from orchestrator.domain.cel_budget import (
+    FEW_USES,
+    LOOKED_AT_PER_STEP,
+    MAX_BYTES,
+    TOO_MUCH,
+    budgeted,
+    looked_at,
+    spend,
+    spent,
+    weigh,
+)
 from orchestrator.domain.cel_functions import implementations
 from orchestrator.domain.cel_library import cel, is_library_error
 from orchestrator.domain.cel_loops import CompiledLoop, LoopRun, compile_loop
@@ -23,8 +33,6 @@ from orchestrator.domain.cel_values import ValueRefused, to_json
 from orchestrator.domain.jsontypes import Json
 
 _CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
-
-_FEW_USES: Final = 8  # what is read more often could be repeated until memory ends: weigh it
 
 
 class Expression:
@@ -106,8 +114,11 @@ class Expression:
         loops: LoopRun | None = None
         try:
             variables = {name: readable(scope, name, keys) for name, keys in self._reads}
-            if self._uses > _FEW_USES and weigh(variables) * self._uses > MAX_BYTES:
-                raise ValueRefused(TOO_MUCH)
+            if self._uses > FEW_USES:
+                weight = weigh(variables)
+                if weight * self._uses > MAX_BYTES:
+                    raise ValueRefused(TOO_MUCH)
+                spend(looked_at(weight, self._uses) // LOOKED_AT_PER_STEP)
             if self._loops:
                 loops = LoopRun(self._loops, self._functions, scope)
                 context = cel.Context(variables, loops.functions)

@@ -145,7 +145,15 @@ def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) ->
     # Every entry of a map that every piece gets.
     entries = {"m": {str(n): n for n in range(1000)}, "l": ten}
     assert refused("input.l.map(x, input.m.size())", entries, 1000)
-    # Calls, and what they are given.
+    # A long chain copies all that it has at each sign.
+    texts = ["a" * 16_000] * 10
+    assert refused("input.exists(x, " + "+".join(["x"] * 200) + " == '')", texts, 30_000)
+    assert not refused("input.exists(x, " + "+".join(["x"] * 8) + " == '')", texts, 150)
+    # A long body.
+    assert refused("input.exists(x, [" + ",".join("1" * 600) + "] == [])", ten, 49)
+    assert not refused("input.exists(x, [" + ",".join("1" * 600) + "] == [])", ten, 50)
+    # Calls, what they are given, and what they give.
+    assert refused("input.exists(x, lists.range(10000) == [])", ten, 20_000)
     assert refused("input.map(x, ' a '.trim().trim())", ten, 14)
     assert not refused("input.map(x, ' a '.trim().trim())", ten, 15)
     assert refused("input.sort().size()", ten * 1000, 2000)
