@@ -157,6 +157,8 @@ def _meant(address: Address) -> list[Address]:
 async def resolve(host: str, port: int) -> Sequence[str]:
     """The addresses of `host` by the system's resolver, each once, in its order. Raises `OSError`,
     `UnicodeError` for a name that cannot be one."""
+    if host.lower() == "localhost.":  # the same name to RFC 6761, but not to every resolver
+        host = "localhost"
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 

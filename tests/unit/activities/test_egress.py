@@ -236,7 +236,10 @@ def runner(allow: Sequence[str], transport: httpx.AsyncBaseTransport | None = No
     return Runner(registry, closers=(http.close,))
 
 
-HOSTS = ("127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::ffff:127.0.0.1]", "localhost")
+HOSTS = (
+    *("127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::ffff:127.0.0.1]", "localhost"),
+    *("localhost.", "0.0.0.0", "[::]", "[::1]"),
+)
 
 
 @pytest.mark.parametrize("host", HOSTS)
