@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import httpcore
 import httpx
@@ -67,15 +68,16 @@ class EgressRefused(PermanentError):
 
 
 class EgressPolicy:
-    """`allow`: networks (CIDR) that may be reached although they are not public. Raises
-    `ValueError` for one that is no network."""
+    """`allow`: networks (CIDR) that may be reached although they are not public. `never`: host and
+    port of services that no network makes reachable. Raises `ValueError` for what is no network."""
 
-    def __init__(self, allow: Iterable[str] = ()) -> None:
+    def __init__(self, allow: Iterable[str] = (), *, never: Iterable[tuple[str, int]] = ()) -> None:
         self._allow: tuple[Network, ...] = tuple(ipaddress.ip_network(text) for text in allow)
+        self._never = tuple(never)
 
     def widened(self, networks: Iterable[str]) -> EgressPolicy:
         """One that also allows these networks (CIDR)."""
-        more = EgressPolicy(networks)
+        more = EgressPolicy(networks, never=self._never)
         more._allow += self._allow
         return more
 
@@ -87,16 +89,26 @@ class EgressPolicy:
             return False
         return all(self._permits(one) for one in _meant(parsed))
 
-    def check(self, host: str, addresses: Sequence[str]) -> None:
+    def check(self, host: str, addresses: Sequence[str], port: int) -> None:
         """Raises `EgressRefused` if one of them may not be reached. All must be fine: an answer
         that mixes public and private addresses is how a check is got round. The text does not
         repeat the address: it would tell what a name means inside."""
-        if not all(map(self.permits, addresses)):
+        if not all(map(self.permits, addresses)) or self._is_never(host, addresses, port):
             raise EgressRefused(
                 f"{host} leads to an address that http tasks must not reach (private, loopback, "
                 "link-local or reserved); the operator can allow its network with "
                 "WEFT_EGRESS_ALLOW, or for one tenant in its egress lists"
             )
+
+    def _is_never(self, host: str, addresses: Sequence[str], port: int) -> bool:
+        names = {host.lower().rstrip(".").strip("[]"), *addresses}
+        for never, its_port in self._never:
+            if port == its_port:
+                if never in names:
+                    return True
+                if _loopback(never) and any(map(_loopback, addresses)):
+                    return True  # every loopback address: it may listen on all of them
+        return False
 
     def _permits(self, address: Address) -> bool:
         if any(address in network for network in _METADATA):
@@ -106,6 +118,28 @@ class EgressPolicy:
         if any(address in network for network in _NEVER):
             return False
         return address.is_global and not address.is_multicast
+
+
+def identity_endpoints(env: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Host and port where App Service hands out tokens of the app's identity, from the environment:
+    a port of loopback, which is allowed where a sidecar is to be called."""
+    found: list[tuple[str, int]] = []
+    for name in ("IDENTITY_ENDPOINT", "MSI_ENDPOINT"):
+        try:
+            parts = urlsplit(env.get(name, ""))
+            if parts.hostname:
+                port = parts.port or (443 if parts.scheme == "https" else 80)
+                found.append((parts.hostname, port))
+        except ValueError:
+            continue  # no URL: nothing answers there
+    return tuple(found)
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return any(one.is_loopback for one in _meant(ipaddress.ip_address(address)))
+    except ValueError:
+        return address == "localhost"
 
 
 def _meant(address: Address) -> list[Address]:
@@ -123,6 +157,8 @@ def _meant(address: Address) -> list[Address]:
 async def resolve(host: str, port: int) -> Sequence[str]:
     """The addresses of `host` by the system's resolver, each once, in its order. Raises `OSError`,
     `UnicodeError` for a name that cannot be one."""
+    if host.lower() == "localhost.":  # the same name to RFC 6761, but not to every resolver
+        host = "localhost"
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -159,7 +195,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectTimeout("the name was not resolved in time") from None
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError("the name cannot be resolved") from error
-        self._policy.check(host, addresses)
+        self._policy.check(host, addresses, port)
         failed: Exception = httpcore.ConnectError("the name has no address")
         for address in addresses:
             try:

@@ -12,12 +12,13 @@ import contextvars
 import difflib
 import inspect
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from activities.context import Context, wall_ms
-from activities.egress import EgressPolicy
+from activities.egress import EgressPolicy, identity_endpoints
 from activities.errors import FailureTypes, PermanentError
 from activities.failures import failure_of, frames_of
 from activities.http import HttpActivity
@@ -204,7 +205,7 @@ def default_runner(*, egress_allow: Iterable[str], package: str = "activities") 
     """
     discover(package)
     registry = default_registry().copy()
-    http = HttpActivity(policy=EgressPolicy(egress_allow))
+    http = HttpActivity(policy=EgressPolicy(egress_allow, never=identity_endpoints(os.environ)))
     registry.register(HTTP, http.run, built_in=True)
     registry.register(TRANSFORM, transform, built_in=True)
     return Runner(registry, closers=(http.close,))

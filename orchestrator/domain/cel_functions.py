@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, cast
 
+from orchestrator.domain.cel_budget import UnusableError, spend, spend_call, spend_data
 from orchestrator.domain.cel_library import stdlib
+from orchestrator.domain.cel_patterns import WORK_PER_STEP, BadPattern, cost, found
 
 Arity: TypeAlias = tuple[int, int]
 
@@ -91,14 +93,12 @@ TYPE_NAMES: Final = frozenset(
 """Types as values, for `type(x) == int`."""
 
 
+MATCHES: Final = "matches_"
+"""Name of our own `matches`: what a match costs is known before."""
 SIZE: Final = "size_"
 """Name of our own `size`: the library counts the bytes of a string, the specification its code
 points (and so do `substring`, `indexOf` and `charAt`)."""
-
-
-class UnusableError(Exception):
-    """A function was given values that it cannot use. Its text, if any, is a reason for the user
-    and holds no value."""
+RENAMED: Final = {"matches": MATCHES, "size": SIZE}
 
 
 def implementations(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
@@ -133,6 +133,22 @@ def _string(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     raise UnusableError
+
+
+def _matches(text: str, pattern: str) -> bool:
+    try:
+        spend(cost(pattern, text) // WORK_PER_STEP)
+        return found(pattern, text)
+    except BadPattern as error:
+        raise UnusableError(str(error)) from None
+
+
+def _lower(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+
+
+def _upper(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").upper().decode("utf-8", "surrogatepass")
 
 
 def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
@@ -191,10 +207,12 @@ def _sets_intersects(left: list[Any], right: list[Any]) -> bool:
 
 def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
+        spend_call(arguments)
         try:
             result = function(*arguments)
         except Exception:
             raise UnusableError(name) from None
+        spend_data((result,))
         if isinstance(result, int) and not -(2**63) <= result < 2**63:
             raise UnusableError(name)
         return result
@@ -203,7 +221,10 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OWN: Final[Mapping[str, Callable[..., Any]]] = {
+    MATCHES: _matches,
     SIZE: _size,
+    "lowerAscii": _lower,
+    "upperAscii": _upper,
     "string": _string,
     "replace": _replace,
     "split": _split,
@@ -220,5 +241,5 @@ _IMPLEMENTED: Final[Mapping[str, Callable[..., Any]]] = {
         **{k: v for library in stdlib.EXTENSIONS.values() for k, v in library.items()},
         **_OWN,
     }.items()
-    if name == SIZE or name in GLOBAL_ONLY or name in EITHER or name in QUALIFIED
+    if name in RENAMED.values() or name in GLOBAL_ONLY or name in EITHER or name in QUALIFIED
 }

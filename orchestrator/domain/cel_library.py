@@ -25,4 +25,11 @@ else:
 stdlib = cel.stdlib
 OptionalValue = cel.OptionalValue
 
-__all__ = ["OptionalValue", "cel", "stdlib"]
+
+def is_library_error(error: BaseException) -> bool:
+    """Whether `error` is the CEL library's: an exception, or a Rust panic, which is no
+    `Exception` so that it may pass by `except Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+__all__ = ["OptionalValue", "cel", "is_library_error", "stdlib"]

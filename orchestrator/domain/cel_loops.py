@@ -12,30 +12,30 @@ evaluation. Keys of maps come sorted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from orchestrator.domain.cel_functions import UnusableError
-from orchestrator.domain.cel_library import cel
-from orchestrator.domain.cel_reasons import is_library_error, run_reason
+from orchestrator.domain.cel_budget import (
+    LOOKED_AT_PER_STEP,
+    MAX_BYTES,
+    TOO_MUCH,
+    UnusableError,
+    entries,
+    looked_at,
+    spend,
+    spent,
+    weigh,
+)
+from orchestrator.domain.cel_library import cel, is_library_error
+from orchestrator.domain.cel_reasons import run_reason
 from orchestrator.domain.cel_refs import Loop
 from orchestrator.domain.cel_scope import Scope, Tree, readable, tree
 
-MAX_STEPS: Final = 200_000
-"""Elements that the loops of one evaluation may visit, all together: about a second. Data that is
-handed to a piece of work counts as well, `_BYTES_PER_STEP` as one step."""
-MAX_BYTES: Final = 256 * 1024 * 1024
-"""Data that one evaluation may build, by a rough measure (`weigh`)."""
-
-_BYTES_PER_STEP: Final = 4096
+_BYTES_PER_STEP: Final = 4096  # handed to a piece of work
+_CHARS_PER_STEP: Final = 256  # of a loop's body
 _PIECE_OF_COPYING: Final = 16  # map and filter: the library's cost grows with its square
 _PIECE: Final = 256
-
-TOO_MUCH: Final = (
-    f"the expression takes more than {MAX_STEPS} steps or builds more than "
-    f"{MAX_BYTES // 2**20} MiB; use an activity"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class CompiledLoop:
     reads: tuple[tuple[str, Tree], ...]
     root_uses: int
     variable_uses: int
+    length: int  # of its body: a long one takes longer
     program: cel.Program
 
 
@@ -66,8 +67,30 @@ def compile_loop(loop: Loop, source: str, known: frozenset[str]) -> CompiledLoop
         reads=tuple((name, tree(paths)) for name, paths in loop.paths.items() if name in known),
         root_uses=loop.root_uses,
         variable_uses=loop.variable_uses,
+        length=len(loop.arguments),
         program=cel.compile(f"{items}.{'filter' if one else loop.kind}({loop.arguments})"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What every piece of a loop is handed, beside its elements: what `roots` and variables of
+    `outer` loops weigh, and the entries of the maps in them."""
+
+    variables: dict[str, Any]
+    roots: int
+    outer: int
+    maps: int
+
+    def per_element(self, loop: CompiledLoop) -> int:
+        """The bytes that names stand for while one element is visited."""
+        return self.roots * loop.root_uses + self.outer * loop.variable_uses
+
+    def looked_at(self, loop: CompiledLoop, own: int, elements: int) -> int:
+        """The same for all that the loop reads in a piece of elements that weighs `own`."""
+        roots = looked_at(self.roots, loop.root_uses)
+        outer = looked_at(self.outer, loop.variable_uses)
+        return (roots + outer) * elements + looked_at(own, loop.variable_uses)
 
 
 class LoopRun:
@@ -77,7 +100,6 @@ class LoopRun:
         self, loops: tuple[CompiledLoop, ...], library: dict[str, Callable[..., Any]], scope: Scope
     ) -> None:
         self.scope = scope
-        self.steps = MAX_STEPS  # left
         self.bytes = MAX_BYTES  # left
         self.failure = ""  # why the last loop failed: the library only says that it did
         self.functions = dict(library)
@@ -86,41 +108,46 @@ class LoopRun:
 
     def _bind(self, loop: CompiledLoop) -> Callable[..., Any]:
         captured: dict[str, Any] | None = None
-        weight = 0
+        weight = maps = 0
 
         def call(elements: object, *outer: object) -> Any:
-            nonlocal captured, weight
+            nonlocal captured, weight, maps
             try:
                 if captured is None:
                     captured = {n: readable(self.scope, n, keys) for n, keys in loop.reads}
                     weight = weigh(captured)
+                    maps = _maps(captured.values())
                 variables = captured | dict(zip(loop.outer, outer, strict=True))
-                return _join(loop.kind, self._pieces(loop, _elements(elements), variables, weight))
+                known = _Known(
+                    variables, weight, weigh(list(outer)) if outer else 0, maps + _maps(outer)
+                )
+                return _join(loop.kind, self._pieces(loop, _elements(elements), known))
             except UnusableError as error:
                 self.failure = str(error)
                 raise UnusableError from None
 
         return call
 
-    def _pieces(
-        self, loop: CompiledLoop, elements: list[Any], variables: dict[str, Any], weight: int
-    ) -> Iterator[Any]:
+    def _pieces(self, loop: CompiledLoop, elements: list[Any], known: _Known) -> Iterator[Any]:
         """The result per piece; an `UnusableError` instead of one that failed."""
         size = _PIECE if loop.kind in ("all", "exists") else _PIECE_OF_COPYING
-        size = max(1, min(size, MAX_BYTES // 4 // (weight * loop.root_uses + 1)))
+        size = max(1, min(size, MAX_BYTES // 4 // (known.per_element(loop) + 1)))
         for start in range(0, len(elements), size):
             piece = elements[start : start + size]
             own = weigh(piece)
-            self._spend(len(piece) + (weight + own) // _BYTES_PER_STEP)
-            if weight * loop.root_uses * len(piece) + own * loop.variable_uses > MAX_BYTES:
+            read = known.looked_at(loop, own, len(piece))
+            handed = known.roots + known.outer + own
+            self._spend(len(piece) * (1 + loop.length // _CHARS_PER_STEP) + known.maps)
+            self._spend(handed // _BYTES_PER_STEP + read // LOOKED_AT_PER_STEP)
+            if known.per_element(loop) * len(piece) + own * loop.variable_uses > MAX_BYTES:
                 raise UnusableError(TOO_MUCH)
-            context = cel.Context(variables | {loop.items: piece}, self.functions)
+            context = cel.Context(known.variables | {loop.items: piece}, self.functions)
             try:
                 result = loop.program.execute(context)
             except BaseException as error:
                 if not is_library_error(error):
                     raise
-                if self.steps < 0 or self.bytes < 0:
+                if spent() or self.bytes < 0:
                     raise UnusableError(TOO_MUCH) from None
                 yield UnusableError(run_reason(error, loop.program.source, self.failure))
             else:
@@ -128,10 +155,10 @@ class LoopRun:
                 yield result
 
     def _spend(self, steps: int, size: int = 0) -> None:
-        self.steps -= steps
         self.bytes -= size
-        if self.steps < 0 or self.bytes < 0:
+        if self.bytes < 0:
             raise UnusableError(TOO_MUCH)
+        spend(steps)
 
 
 def _join(kind: str, pieces: Iterator[Any]) -> Any:
@@ -156,25 +183,13 @@ def _join(kind: str, pieces: Iterator[Any]) -> Any:
     return len(joined) == 1 if kind == "one" else joined
 
 
+def _maps(values: Iterable[Any]) -> int:
+    return sum(map(entries, values))
+
+
 def _elements(value: object) -> list[Any]:
     if isinstance(value, list):
         return cast("list[Any]", value)
     if isinstance(value, dict):
         return sorted(cast("dict[Any, Any]", value), key=lambda key: (type(key).__name__, key))
     raise UnusableError("a comprehension needs a list or a map")
-
-
-def weigh(value: object) -> int:
-    """Roughly how many bytes `value` takes: its characters, and 64 for every value in it."""
-    size = 0
-    stack: list[Any] = [value]
-    while stack:
-        node = stack.pop()
-        size += 64
-        if isinstance(node, str | bytes):
-            size += len(node)
-        elif isinstance(node, dict):
-            stack += cast("dict[Any, Any]", node).values()
-        elif isinstance(node, list):
-            stack += cast("list[Any]", node)
-    return size

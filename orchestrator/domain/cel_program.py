@@ -9,18 +9,22 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, cast
 
-from orchestrator.domain.cel_functions import implementations
-from orchestrator.domain.cel_library import cel
-from orchestrator.domain.cel_loops import (
+from orchestrator.domain.cel_budget import (
+    FEW_USES,
+    LOOKED_AT_PER_STEP,
     MAX_BYTES,
     TOO_MUCH,
-    CompiledLoop,
-    LoopRun,
-    compile_loop,
+    budgeted,
+    looked_at,
+    spend,
+    spent,
     weigh,
 )
+from orchestrator.domain.cel_functions import implementations
+from orchestrator.domain.cel_library import cel, is_library_error
+from orchestrator.domain.cel_loops import CompiledLoop, LoopRun, compile_loop
 from orchestrator.domain.cel_path import Path, PathError, as_path, walk
-from orchestrator.domain.cel_reasons import compile_reason, is_library_error, run_reason
+from orchestrator.domain.cel_reasons import compile_reason, run_reason
 from orchestrator.domain.cel_refs import References, references
 from orchestrator.domain.cel_roots import ROOTS
 from orchestrator.domain.cel_scan import ExpressionError, tokenize
@@ -29,8 +33,6 @@ from orchestrator.domain.cel_values import ValueRefused, to_json
 from orchestrator.domain.jsontypes import Json
 
 _CACHED: Final = 16_384  # compiled expressions; a large workflow has 10,000 tasks
-
-_FEW_USES: Final = 8  # what is read more often could be repeated until memory ends: weigh it
 
 
 class Expression:
@@ -104,15 +106,19 @@ class Expression:
                 return cast(Json, walk(root, keys, getattr(scope, root)))
             except PathError as error:
                 raise ExpressionError(str(error), source=self.source) from None
-        return self._run(scope)
+        with budgeted():
+            return self._run(scope)
 
     def _run(self, scope: Scope) -> Json:
         assert self._program is not None
         loops: LoopRun | None = None
         try:
             variables = {name: readable(scope, name, keys) for name, keys in self._reads}
-            if self._uses > _FEW_USES and weigh(variables) * self._uses > MAX_BYTES:
-                raise ValueRefused(TOO_MUCH)
+            if self._uses > FEW_USES:
+                weight = weigh(variables)
+                if weight * self._uses > MAX_BYTES:
+                    raise ValueRefused(TOO_MUCH)
+                spend(looked_at(weight, self._uses) // LOOKED_AT_PER_STEP)
             if self._loops:
                 loops = LoopRun(self._loops, self._functions, scope)
                 context = cel.Context(variables, loops.functions)
@@ -127,6 +133,8 @@ class Expression:
             if not is_library_error(error):
                 raise
             reason = run_reason(error, self.source, loops.failure if loops else "")
+            if spent():
+                reason = TOO_MUCH
         raise ExpressionError(reason, source=self.source)
 
 

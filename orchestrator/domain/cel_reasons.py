@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from orchestrator.domain.cel_functions import SIZE
+from orchestrator.domain.cel_functions import MATCHES, SIZE
 from orchestrator.domain.cel_scan import Token
 
 _PARSE: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -51,15 +51,9 @@ def compile_reason(error: BaseException, tokens: list[Token]) -> str:
     return f"the expression cannot be read at {place}"
 
 
-def is_library_error(error: BaseException) -> bool:
-    """Whether `error` is the CEL library's: an exception, or a Rust panic, which is no
-    `Exception` so that it may pass by `except Exception`."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
 def run_reason(error: BaseException, source: str, in_loop: str = "") -> str:
     """Why evaluation failed. Holds no value of the data. `in_loop`: why the last loop failed."""
-    text = str(error).replace(SIZE, "size")
+    text = str(error).replace(SIZE, "size").replace(MATCHES, "matches")
     if isinstance(error, KeyError):
         key = str(error.args[0]).strip("'") if error.args else ""
         named = key and re.search(rf"(?<![A-Za-z0-9_]){re.escape(key)}(?![A-Za-z0-9_])", source)

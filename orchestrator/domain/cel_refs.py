@@ -5,7 +5,7 @@ every referenced task is upstream, and a worker fetches only the secrets and out
 Macro variables (`x` in `list.map(x, x + 1)`) are not names, and may hide one.
 
 The walk also writes the source that is really run: loops are cut out of it (see `cel_loops`), and
-`size` is replaced by our own (see `cel_functions.SIZE`).
+`size` and `matches` are replaced by our own (see `cel_functions.RENAMED`).
 """
 
 from __future__ import annotations
@@ -251,10 +251,11 @@ class _Walk:
         if limits is None:
             raise self.tokens.error(functions.unknown(name, receiver))
         self.found.functions.add(name)
-        if name == "size":
-            self.found.functions.add(functions.SIZE)
+        own = functions.RENAMED.get(name)
+        if own is not None:
+            self.found.functions.add(own)
             start, end = self.tokens.all[i].start, self.tokens.all[i].end
-            self.parts[-1].edits.append((start, end, functions.SIZE))
+            self.parts[-1].edits.append((start, end, own))
         return _Bracket(call=name, limits=limits, receiver=receiver)
 
 

@@ -13,14 +13,14 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from referencing.exceptions import Unresolvable
 
+from orchestrator.domain import cel_patterns
+from orchestrator.domain.cel_patterns import BadPattern
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson, child_path, dumps
 from orchestrator.domain.schema_keywords import (
-    BadPattern,
     TooCostly,
     bounded,
-    check_pattern,
     validator,
 )
 from orchestrator.domain.sensitive import KEYWORD, Marks, of_schema
@@ -153,7 +153,7 @@ def _patterns(schema: Json, path: str) -> Iterator[ErrorDetail]:
 
 def _pattern_fault(pattern: str, path: str) -> Iterator[ErrorDetail]:
     try:
-        check_pattern(pattern)
+        cel_patterns.found(pattern, "")
     except BadPattern as error:
         yield ErrorDetail(path, str(error), _CODE, hint="no look-around, no back-references")
 

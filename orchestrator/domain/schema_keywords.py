@@ -9,28 +9,26 @@ unique items are looked up, and every keyword that is applied counts against a b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
-import cel
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from referencing import Registry
 
-from orchestrator.domain.cel_reasons import is_library_error
+from orchestrator.domain.cel_patterns import cost, found
 from orchestrator.domain.jsontypes import Json
 
 BUDGET: Final = 1_000_000
 """Keywords applied in one check, about two seconds: several times what a body of one megabyte needs
 under a usual schema."""
 PATTERN_COST: Final = 20  # of one match, counted in other keywords
+WORK_PER_KEYWORD: Final = 400  # size of the pattern times characters: as long as one keyword
 REFERENCE_COST: Final = 10  # of following one reference
 
 _EMPTY: Final[Registry[Any]] = Registry()
-_MATCHES: Final = cel.compile("text.matches(pattern)")
 _left: ContextVar[list[int]] = ContextVar("schema budget")
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
@@ -41,10 +39,6 @@ class TooCostly(Exception):
 
     def __init__(self) -> None:
         super().__init__("checking against this schema takes too long; make it simpler")
-
-
-class BadPattern(Exception):
-    """Not a regular expression that can be matched in linear time."""
 
 
 def validator(schema: Any) -> Any:
@@ -63,22 +57,9 @@ class bounded:
         _left.reset(self._token)
 
 
-def check_pattern(pattern: str) -> None:
-    """Raises `BadPattern`."""
-    found(pattern, "")
-
-
-def found(pattern: str, text: str) -> bool:
-    """Whether `pattern` is found in `text`. Raises `BadPattern`."""
-    try:
-        return bool(_MATCHES.execute({"text": text, "pattern": pattern}))
-    except BaseException as error:
-        if not is_library_error(error):
-            raise
-        told = " ".join(str(error).split())
-        reason = re.search(r"not a valid regex: (?:.* error: )?(.+?)[. ]*Check function", told)
-        detail = reason.group(1) if reason else "it cannot be read"
-        raise BadPattern(f"not a regular expression in RE2 syntax: {detail}") from None
+def _found(pattern: str, text: str) -> bool:
+    _spend(PATTERN_COST + cost(pattern, text) // WORK_PER_KEYWORD)
+    return found(pattern, text)
 
 
 def _spend(cost: int) -> None:
@@ -97,10 +78,8 @@ def _counted(keyword: Keyword, cost: int) -> Keyword:
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str):
-        _spend(PATTERN_COST)
-        if not found(pattern, instance):
-            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+    if isinstance(instance, str) and not _found(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
 def _pattern_properties(
@@ -110,8 +89,7 @@ def _pattern_properties(
         return
     for pattern, inner in patterns.items():
         for key, value in cast("dict[str, Json]", instance).items():
-            _spend(PATTERN_COST)
-            if found(pattern, key):
+            if _found(pattern, key):
                 yield from validator.descend(value, inner, path=key, schema_path=pattern)
 
 
@@ -125,8 +103,8 @@ def _additional_properties(
     extra: list[str] = []
     for key in cast("dict[str, Json]", instance):
         if key not in known:
-            _spend(1 + PATTERN_COST * len(patterns))
-            if not any(found(pattern, key) for pattern in patterns):
+            _spend(1)
+            if not any(_found(pattern, key) for pattern in patterns):
                 extra.append(key)
     if additional is False and extra:
         names = ", ".join(repr(key) for key in extra)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
+from orchestrator.domain.cel_patterns import BadPattern, found
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.redaction import MASK
-from orchestrator.domain.schema_keywords import BadPattern, found
 
 KEYWORD: Final = "x-sensitive"
 

@@ -2,7 +2,7 @@
 
 Without the binding, a cursor of one filter used with another would silently skip rows. The checksum
 is against accidents, not against forgery: it is not keyed, and it need not be, because the engine
-puts the tenant into every query whatever the cursor says.
+puts the tenant into every query whatever the cursor says, and what is inside is checked by type.
 
 Form: URL-safe base64, without padding, of 12 bytes of SHA-256 (over scope and payload) followed by
 the payload as compact JSON.
@@ -13,6 +13,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Sequence
+from types import UnionType
 from typing import Any, Final
 
 import orjson
@@ -21,6 +23,8 @@ from orchestrator.domain.errors import ErrorDetail, MalformedError
 
 CHECKSUM_BYTES: Final = 12
 MAX_CURSOR_CHARS: Final = 2048
+KEYSET: Final = (str | int, str)
+"""Most lists: the value that they are ordered by, and an id."""
 
 
 def encode(scope: tuple[str, ...], after: tuple[Any, ...] | None) -> str | None:
@@ -32,11 +36,13 @@ def encode(scope: tuple[str, ...], after: tuple[Any, ...] | None) -> str | None:
     return base64.urlsafe_b64encode(_checksum(scope, payload) + payload).rstrip(b"=").decode()
 
 
-def decode(scope: tuple[str, ...], text: str) -> tuple[Any, ...]:
-    """Inverse of `encode`; lists in the payload come back as tuples.
+def decode(
+    scope: tuple[str, ...], text: str, shape: Sequence[type | UnionType] = KEYSET
+) -> tuple[Any, ...]:
+    """Inverse of `encode`: a tuple of numbers and texts, of the types of `shape`.
 
-    Raises `MalformedError` (INVALID_CURSOR) for a cursor of another scope, and for one with any
-    byte altered.
+    Raises `MalformedError` (INVALID_CURSOR) for a cursor of another scope, for one with any byte
+    altered, and for one that somebody made up.
     """
     if len(text) > MAX_CURSOR_CHARS:
         raise _invalid()
@@ -52,10 +58,15 @@ def decode(scope: tuple[str, ...], text: str) -> tuple[Any, ...]:
     checksum, payload = data[:CHECKSUM_BYTES], data[CHECKSUM_BYTES:]
     if checksum != _checksum(scope, payload):
         raise _invalid()
-    after = _tuples(orjson.loads(payload))
-    if not isinstance(after, tuple):
+    try:
+        after = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        raise _invalid() from None
+    if not isinstance(after, list) or len(after) != len(shape):
         raise _invalid()
-    return after
+    if not all(_fits(value, kind) for value, kind in zip(after, shape, strict=True)):
+        raise _invalid()
+    return tuple(after)
 
 
 def _checksum(scope: tuple[str, ...], payload: bytes) -> bytes:
@@ -63,8 +74,10 @@ def _checksum(scope: tuple[str, ...], payload: bytes) -> bytes:
     return hashlib.sha256(orjson.dumps(scope) + b"\n" + payload).digest()[:CHECKSUM_BYTES]
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def _fits(value: Any, kind: type | UnionType) -> bool:
+    if isinstance(value, int):
+        return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, kind)
 
 
 def _invalid() -> MalformedError:

@@ -36,6 +36,10 @@ class MethodNotAllowedError(WeftError):
 
 
 REALM: Final = 'Bearer realm="weft"'
+MAX_DETAILS: Final = 200
+"""Findings in one answer: a body of a megabyte can have a hundred thousand."""
+MAX_TEXT_CHARS: Final = 2000  # of each text in an answer; some quote what was sent
+
 STATUS: Final[dict[type[WeftError], int]] = {
     errors.MalformedError: 400,
     errors.UnauthenticatedError: 401,
@@ -107,19 +111,18 @@ def respond(error: WeftError, trace_id: str) -> func.HttpResponse:
     if isinstance(error, errors.ForbiddenError) and error.scope:
         reason = f'error="insufficient_scope", scope="{error.scope}"'
         headers["www-authenticate"] = f"{REALM}, {reason}"
+    details = [
+        _shown(detail.field, detail.message, detail.code, detail.hint)
+        for detail in error.details[:MAX_DETAILS]
+    ]
+    left_out = len(error.details) - len(details)
+    if left_out:
+        details.append(_shown("$", f"and {left_out} more; mend these first", "MORE_FINDINGS", ""))
     body = {
         "error": {
             "code": error.code,
-            "message": scrub(error.message),
-            "details": [
-                {
-                    "field": scrub(detail.field),
-                    "message": scrub(detail.message),
-                    "code": detail.code,
-                    "hint": scrub(detail.hint),
-                }
-                for detail in error.details
-            ],
+            "message": _cut(error.message),
+            "details": details,
             "traceId": trace_id,
         }
     }
@@ -129,6 +132,14 @@ def respond(error: WeftError, trace_id: str) -> func.HttpResponse:
         headers=headers,
         mimetype="application/json",
     )
+
+
+def _shown(field: str, message: str, code: str, hint: str) -> dict[str, str]:
+    return {"field": _cut(field), "message": _cut(message), "code": code, "hint": _cut(hint)}
+
+
+def _cut(text: str) -> str:
+    return scrub(text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…")
 
 
 def of_port(error: Throttled | Unavailable | TransportError) -> WeftError:

@@ -246,7 +246,7 @@ async def list_tasks(call: Call) -> Answer:
         call.tenant,
         call.path["id"],
         limit=call.query["limit"],
-        after=call.after(),
+        after=call.after(int),
     )
     return call.page(items, after, Page[TaskSummary])
 

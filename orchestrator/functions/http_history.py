@@ -50,7 +50,7 @@ async def list_history(call: Call) -> Answer:
         call.tenant,
         call.path["id"],
         limit=call.query["limit"],
-        after=call.after(),
+        after=call.after(int, int),
         reveal=guards.reveals(call.principal),
     )
     if after is None and call.query["include"] is Include.ORCHESTRATION:

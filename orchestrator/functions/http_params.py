@@ -87,6 +87,8 @@ def tag(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and tags.is_name(name)):
         raise ValueError(f"must be name=value, the name of {tags.NAME_RULE}")
+    if len(value) > tags.MAX_VALUE_CHARS:
+        raise ValueError(f"a tag's value has at most {tags.MAX_VALUE_CHARS} characters")
     return name, value
 
 

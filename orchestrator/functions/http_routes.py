@@ -96,10 +96,13 @@ class Call:
         """The engine. Raises `UnavailableError`."""
         return await self.provider.get()
 
-    def after(self) -> tuple[Any, ...] | None:
-        """Where the list goes on. Raises `MalformedError` (INVALID_CURSOR)."""
+    def after(self, *shape: type) -> tuple[Any, ...] | None:
+        """Where the list goes on; `shape`, if it is not an order and an id. Raises
+        `MalformedError` (INVALID_CURSOR)."""
         text = self.query["cursor"]
-        return None if text is None else cursors.decode(self._scope(), text)
+        return (
+            None if text is None else cursors.decode(self._scope(), text, shape or cursors.KEYSET)
+        )
 
     def page(
         self, items: list[ItemT], after: tuple[Any, ...] | None, kind: type[Page[ItemT]]

@@ -250,7 +250,7 @@ async def list_fires(call: Call) -> Answer:
         call.tenant,
         call.path["schedule"],
         limit=call.query["limit"],
-        after=call.after(),
+        after=call.after(int),
     )
     return call.page(items, after, Page[FireView])
 

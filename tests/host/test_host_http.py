@@ -190,6 +190,21 @@ async def test_a_body_over_the_hosts_limit_is_413(
     assert (status, json.loads(answer)["error"]["code"]) == (413, "TOO_LARGE")
 
 
+async def test_a_body_without_a_length_is_bounded_too(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.local.host.http_server.MAX_REQUEST_BYTES", 10)
+    reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
+    head = b"POST /things HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
+    writer.write(b'6\r\n{"a":1\r\n' + b"6\r\n      \r\n" + b"0\r\n\r\n")
+    raw = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert raw.startswith(b"HTTP/1.1 413 ")
+    assert b"TOO_LARGE" in raw
+
+
 async def test_a_client_that_expects_continue_is_told_so(host: LocalHost) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
     writer.write(

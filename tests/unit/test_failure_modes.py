@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.named import ROOT, missing, named_in
+
 PAGE = (ROOT / "docs" / "failure-modes.md").read_text(encoding="utf-8")
 MODES = re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
 LEAST = 20
-
-
-def named_in(text: str) -> list[tuple[str, str]]:
-    return re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
 
 
 def test_there_are_enough_and_each_says_everything() -> None:
@@ -28,13 +23,5 @@ def test_there_are_enough_and_each_says_everything() -> None:
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.splitlines()[0][:40])
 def test_every_named_test_exists(mode: str) -> None:
-    named = named_in(mode)
-    assert named
-    for file, test in named:
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        functions = {
-            node.name
-            for node in tree.body
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        assert test in functions, f"{file} has no {test}"
+    assert named_in(mode)
+    assert missing(mode) == []

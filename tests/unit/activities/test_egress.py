@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import httpcore
@@ -13,7 +14,14 @@ from activities_support import Server, answer, failure_from, make_call, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.egress import CheckedBackend, CheckedTransport, EgressPolicy, EgressRefused
+from activities import runner as app
+from activities.egress import (
+    CheckedBackend,
+    CheckedTransport,
+    EgressPolicy,
+    EgressRefused,
+    identity_endpoints,
+)
 from activities.http import LIMITS, HttpActivity
 from activities.registry import Registry
 from activities.runner import Runner
@@ -89,6 +97,50 @@ def test_allowed_networks_and_nothing_beside_them() -> None:
     assert policy.permits("::1")
     assert not policy.permits("10.2.0.1")
     assert not policy.permits("169.254.169.254")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "address", "port", "refused"),
+    [
+        ("http://127.0.0.1:41741/msi/token", "127.0.0.1", "127.0.0.1", 41741, True),
+        ("http://127.0.0.1:41741/msi/token", "sidecar", "127.9.9.9", 41741, True),
+        ("http://127.0.0.1:41741/msi/token", "x", "::ffff:127.0.0.1", 41741, True),
+        ("http://localhost:41741/msi/token", "[::1]", "::1", 41741, True),
+        ("http://127.0.0.1:41741/msi/token", "127.0.0.1", "127.0.0.1", 8080, False),
+        ("http://10.0.0.9/token", "x", "10.0.0.9", 80, True),
+        ("http://10.0.0.9/token", "x", "10.0.0.8", 80, False),
+        ("http://token.internal:99/", "TOKEN.internal.", "10.0.0.9", 99, True),
+        ("no url [", "x", "10.0.0.9", 80, False),
+        ("", "x", "10.0.0.9", 80, False),
+    ],
+)
+def test_the_identity_endpoint_is_refused_even_where_its_network_is_allowed(
+    endpoint: str, host: str, address: str, port: int, refused: bool
+) -> None:
+    """A token of the app's own identity is had there by whoever asks."""
+    never = identity_endpoints({"IDENTITY_ENDPOINT": endpoint})
+    for policy in (
+        EgressPolicy(["127.0.0.0/8", "::1/128", "10.0.0.0/8"], never=never),
+        EgressPolicy(never=never).widened(["0.0.0.0/0", "::/0"]),
+    ):
+        outcome = nullcontext() if not refused else pytest.raises(EgressRefused)
+        with outcome:
+            policy.check(host, [address], port)
+
+
+def test_the_apps_runner_knows_the_identity_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDENTITY_ENDPOINT", "http://127.0.0.1:41741/msi/token")
+    made: list[EgressPolicy] = []
+
+    def make(*, policy: EgressPolicy) -> HttpActivity:
+        made.append(policy)
+        return HttpActivity(policy=policy)
+
+    monkeypatch.setattr(app, "HttpActivity", make)
+    app.default_runner(egress_allow=LOOPBACK)
+    made[0].check("127.0.0.1", ["127.0.0.1"], 8080)
+    with pytest.raises(EgressRefused):
+        made[0].check("127.0.0.1", ["127.0.0.1"], 41741)
 
 
 def test_the_default_of_each_backend_and_the_setting() -> None:
@@ -184,7 +236,10 @@ def runner(allow: Sequence[str], transport: httpx.AsyncBaseTransport | None = No
     return Runner(registry, closers=(http.close,))
 
 
-HOSTS = ("127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::ffff:127.0.0.1]", "localhost")
+HOSTS = (
+    *("127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::ffff:127.0.0.1]", "localhost"),
+    *("localhost.", "0.0.0.0", "[::]", "[::1]"),
+)
 
 
 @pytest.mark.parametrize("host", HOSTS)

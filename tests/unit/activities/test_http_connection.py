@@ -107,7 +107,15 @@ async def half(_: Received, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("response", [hang_up, half, b"garbage\r\n\r\n"])
+async def endless_head(_: Received, writer: asyncio.StreamWriter) -> None:
+    """One header line after the other, for as long as anybody listens."""
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while not writer.transport.is_closing():
+        writer.write(b"x-line: " + b"a" * 1000 + b"\r\n")
+        await writer.drain()
+
+
+@pytest.mark.parametrize("response", [hang_up, half, b"garbage\r\n\r\n", endless_head])
 async def test_broken_exchanges_are_retryable(runner: Runner, response: Any) -> None:
     found = await failure(runner, response)
     assert found.type == "HttpConnectError"
@@ -125,6 +133,20 @@ async def test_slow_answer_ends_at_the_timeout_and_hangs_up(runner: Runner) -> N
         assert found.message == f"GET {server.url[7:]}: no answer within 0.4 s"
         async with asyncio.timeout(WAIT):
             await server.hung_up.wait()
+
+
+async def test_an_answer_in_drops_ends_at_the_timeout_too(runner: Runner) -> None:
+    """Each drop comes in time; only all of them together do not."""
+
+    async def drip(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        while not writer.transport.is_closing():
+            writer.write(b"a")
+            await asyncio.sleep(0.02)
+
+    async with serving(drip) as server:
+        found = await failure_from(get(runner, server.url, timeout="300ms"))
+        assert (found.type, found.retryable) == ("HttpTimeout", True)
 
 
 async def test_cancelling_hangs_up(runner: Runner) -> None:

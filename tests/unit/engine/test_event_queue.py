@@ -11,6 +11,7 @@ import pytest
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import EVENTS_QUEUE, EXECUTIONS
 from orchestrator.engine import (
+    catalog,
     event_queue,
     handback,
     letters_act,
@@ -85,6 +86,19 @@ async def test_all_forms_of_one_event_are_one_execution(world: World) -> None:
     await handle(world, GRID)
     assert len(await executions(world)) == 1
     assert await letters(world) == []
+
+
+async def test_an_event_cannot_name_another_tenant(world: World) -> None:
+    """Whose it is says the setting of who may send, never the event or the message."""
+    raw = {"name": "any", "workflow": "flow", "match": {"type": "t"}}
+    other = "other"
+    await catalog.publish(world.engine, other, flow(a=task("weft.transform", input="${input}")))
+    await triggers.create(world.engine, other, raw)
+    claims = {"tenantid": other, "tenant": other, "subject": other, "weftevents": other}
+    await handle(world, EVENT | claims, properties={"tenantId": other, "X-Weft-Tenant": other})
+    await event_queue.take(world.engine, TENANT, GRID | {"id": "2", "topic": f"/tenants/{other}"})
+    found = await world.sqlite.query(EXECUTIONS, Query(where=(Where("type", "=", "execution"),)))
+    assert [doc.body["tenantId"] for doc in found] == [TENANT, TENANT]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain import cel_functions, cel_loops, cel_refs, cel_roots, cel_scan
+from orchestrator.domain import (
+    cel_budget,
+    cel_functions,
+    cel_patterns,
+    cel_refs,
+    cel_roots,
+    cel_scan,
+)
 from orchestrator.domain.cel_functions import Arity
 from orchestrator.domain.expressions import Expression, ExpressionError
 from orchestrator.domain.failure import FailureType
@@ -82,8 +89,9 @@ def test_the_page_states_the_limits_of_the_code() -> None:
         cel_scan.MAX_BRACKET_DEPTH,
         cel_scan.MAX_CHAIN,
         cel_refs.MAX_LOOPS,
-        cel_loops.MAX_STEPS,
-        cel_loops.MAX_BYTES // 2**20,
+        cel_budget.MAX_STEPS,
+        cel_budget.MAX_BYTES // 2**20,
+        cel_patterns.MAX_SIZE,
         cel_functions.MAX_RANGE,
         cel_functions.MAX_PIECES,
         cel_functions.MAX_TEXT,

@@ -10,7 +10,7 @@ from expression_strategies import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain import cel_loops, cel_program
+from orchestrator.domain import cel_budget, cel_loops, cel_program
 from orchestrator.domain.expressions import Expression, ExpressionError, Scope
 
 
@@ -119,12 +119,12 @@ def test_a_large_list_is_filtered_within_the_budget() -> None:
 def test_nested_loops_over_long_lists_end_with_a_reason(source: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         run(source, list(range(10_000)))
-    assert caught.value.reason == cel_loops.TOO_MUCH
+    assert caught.value.reason == cel_budget.TOO_MUCH
 
 
 def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(source: str, value: Any, steps: int) -> bool:
-        monkeypatch.setattr(cel_loops, "MAX_STEPS", steps)
+        monkeypatch.setattr(cel_budget, "MAX_STEPS", steps)
         return outcome(lambda: run(source, value), ExpressionError) == "error"
 
     ten = list(range(10))
@@ -134,9 +134,32 @@ def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) ->
     assert refused("input.map(x, x).map(x, x)", ten, 19)
     assert refused("input.map(x, input.map(y, 1))", ten, 109)
     assert not refused("input.map(x, input.map(y, 1))", ten, 110)
-    # Data that every piece gets a copy of: 64 bytes a value, 4,096 bytes a step.
-    assert refused("input.l.map(x, x in input.many)", {"l": ten, "many": ten * 1000}, 160)
-    assert not refused("input.l.map(x, x in input.many)", {"l": ten, "many": ten * 1000}, 170)
+    # Data that every piece gets a copy of: 64 bytes a value, 4,096 bytes a step; and that every
+    # element may look at: 16,384 bytes a step.
+    many = {"l": ten, "many": ten * 1000}
+    assert refused("input.l.map(x, x in input.many)", many, 550)
+    assert not refused("input.l.map(x, x in input.many)", many, 570)
+    # The same as a variable of the loop around it.
+    assert refused("[input.many].map(m, input.l.map(x, x in m))", many, 550)
+    assert not refused("[input.many].map(m, input.l.map(x, x in m))", many, 1500)
+    # Every entry of a map that every piece gets.
+    entries = {"m": {str(n): n for n in range(1000)}, "l": ten}
+    assert refused("input.l.map(x, input.m.size())", entries, 1000)
+    # A long chain copies all that it has at each sign.
+    texts = ["a" * 16_000] * 10
+    assert refused("input.exists(x, " + "+".join(["x"] * 200) + " == '')", texts, 30_000)
+    assert not refused("input.exists(x, " + "+".join(["x"] * 8) + " == '')", texts, 150)
+    # A long body.
+    assert refused("input.exists(x, [" + ",".join("1" * 600) + "] == [])", ten, 49)
+    assert not refused("input.exists(x, [" + ",".join("1" * 600) + "] == [])", ten, 50)
+    # Calls, what they are given, and what they give.
+    assert refused("input.exists(x, lists.range(10000) == [])", ten, 20_000)
+    assert refused("input.map(x, ' a '.trim().trim())", ten, 14)
+    assert not refused("input.map(x, ' a '.trim().trim())", ten, 15)
+    assert refused("input.sort().size()", ten * 1000, 2000)
+    # A pattern's size, with its repetitions, times the text.
+    assert refused("input.matches('^(a{30}){30}b')", "a" * 10_000, 9_000)
+    assert not refused("input.matches('^a{30}b')", "a" * 10_000, 500)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +184,7 @@ def test_data_cannot_be_multiplied_until_memory_ends(
     value = {"l": list(range(1000)), "text": "a" * 100_000}
     with pytest.raises(ExpressionError) as caught:
         run(source, value)
-    assert caught.value.reason == cel_loops.TOO_MUCH
+    assert caught.value.reason == cel_budget.TOO_MUCH
 
 
 def test_a_loop_reads_only_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
