@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.domain.errors import TooLargeError
+from orchestrator.domain.tenant_limits import TenantLimits
+from orchestrator.domain.topology import MAX_PAYLOAD_BYTES
 from orchestrator.engine import signals
 from tests.support.definitions import flow, task
 from tests.support.faults import FaultyStore
@@ -66,3 +68,8 @@ async def test_the_output_of_a_workflow_has_a_size_too(
         assert (view.error.type, view.error.field) == ("PAYLOAD_TOO_LARGE", "$.output")
         assert str(SMALL) in view.error.message
     await world.verified(one.id)
+
+
+def test_without_a_limit_that_of_the_platform_is_shown() -> None:
+    assert TenantLimits().shown()["payloadBytes"] == MAX_PAYLOAD_BYTES
+    assert TenantLimits(payload_bytes=SMALL).shown()["payloadBytes"] == SMALL
