@@ -191,6 +191,7 @@ async def delete(engine: Engine, tenant: str, id: str, *, by: str, reason: str =
         execution=found["execution"],
         by=by,
         reason=reason,
+        details={"archive": id},
         id=f"archive.delete:{id}",
     )
 
