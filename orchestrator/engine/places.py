@@ -126,7 +126,7 @@ async def admitted(
         case Verdict.HOLDS:
             return [Start(), *inputs]
         case Verdict.SKIPPED:
-            reason = f"skipped: {place['limit']} of its concurrency group run already"
+            reason = f"skipped: {group.limit or place['limit']} of its concurrency group run already"
             return [Cancel(by=BY, reason=reason), *others]
         case Verdict.DISPLACED:
             return [_displaced(group.displacer(aggregate.execution) or ""), *others]
@@ -152,11 +152,13 @@ async def _arrive(
 ) -> tuple[Verdict, Group]:
     tenant, me = aggregate.partition
     policy, limit = ConcurrencyPolicy(place["policy"]), place["limit"]
+    version: int = aggregate.header["version"]
     await _look(engine, tenant, place)
     verdict = Verdict.WAITS
 
     def step(group: Group) -> Group:
         nonlocal verdict
+        group = places.ruled(group, version, limit)
         after, verdict = places.arrive(group, me, limit, policy, engine.clock.now())
         return after
 
@@ -209,7 +211,7 @@ async def _look(engine: Engine, tenant: str, place: dict[str, Any]) -> None:
     found = await _find(engine, place)
     group = _parse(found)
     looked.put(key, now)
-    if len(group.holders) < place["limit"]:
+    if len(group.holders) < (group.limit or place["limit"]):
         return
     gone: set[str] = set()
     for holder in group.holders:
@@ -272,6 +274,8 @@ def _body(tenant: str, place: dict[str, Any], group: Group) -> dict[str, Any]:
         "holders": [[one.execution, one.at, one.called] for one in group.holders],
         "waiting": list(group.waiting),
         "displaced": [list(one) for one in group.displaced],
+        "version": group.version,
+        "limit": group.limit,
     }
     return body if group.holders or group.waiting else body | {"ttl": EMPTY_TTL_SECONDS}
 
@@ -285,6 +289,8 @@ def _parse(found: Document | None) -> Group:
         holders=tuple(Holder(*one) for one in found.body["holders"]),
         waiting=tuple(found.body["waiting"]),
         displaced=tuple((victim, by) for victim, by in found.body["displaced"]),
+        version=found.body.get("version", 0),
+        limit=found.body.get("limit", 0),
     )
 
 
