@@ -229,7 +229,10 @@ async def remove_payloads(engine: Engine, partition: tuple[str, str], *, but: st
 
 def unknown(id: str) -> NotFoundError:
     """There is no such archive."""
-    return NotFoundError(f"there is no archive {id!r}", code="ARCHIVE_NOT_FOUND")
+    return NotFoundError(
+        f"there is no archive {id!r}; see GET /v1/archive (an execution may have several)",
+        code="ARCHIVE_NOT_FOUND",
+    )
 
 
 async def stored(engine: Engine, tenant: str, id: str) -> dict[str, Any]:
