@@ -52,6 +52,7 @@ check: $(VENV)/.stamp-dev
 
 bench: $(VENV)/.stamp-dev
 	@$(PY) -m bench.throughput $(ARGS)
+	@$(if $(filter-out --quick --json,$(ARGS)),,$(PY) -m bench.fairness $(ARGS))
 
 soak: $(VENV)/.stamp-dev
 	@$(PY) -m tests.simulation $(SEEDS) $(ARGS)

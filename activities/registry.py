@@ -77,7 +77,7 @@ class Registry:
     ) -> Activity:
         """Add `fn` under `name`. Raises `RegistrationError`: bad or reserved name, name taken
         (both places are named), signature that cannot be called."""
-        place = _place(fn)
+        place = place_of(fn)
         if not NAME.match(name) or len(name) > MAX_NAME_CHARS:
             raise RegistrationError(
                 f"{place}: activity name {name!r} is not valid; use lower-case words joined by "
@@ -171,7 +171,7 @@ def _import_below(package: ModuleType, faults: list[tuple[str, BaseException]]) 
                 _import_below(module, faults)
 
 
-def _place(fn: Callable[..., Any]) -> str:
+def place_of(fn: Callable[..., Any]) -> str:
     """`module.function (file:line)`, as far as it is known."""
     inner = inspect.unwrap(fn)
     name = f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"

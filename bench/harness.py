@@ -34,6 +34,8 @@ TENANT: Final = "default"
 NOOP: Final = "bench.noop"
 NOOP_PLAIN: Final = "bench.noop_plain"
 GATED: Final = "bench.gated"
+SLEEP: Final = "bench.sleep"
+"""Sleeps for as many ms as its input says."""
 LOOK_S: Final = 0.002
 """Between two looks at the counter of ended executions; a look is one dictionary access."""
 
@@ -109,7 +111,15 @@ def _registry(gate: asyncio.Event) -> Registry:
     async def gated() -> None:
         await gate.wait()
 
-    for name, function in ((NOOP, noop), (NOOP_PLAIN, noop_plain), (GATED, gated)):
+    async def sleep(ms: int) -> None:
+        await asyncio.sleep(ms / 1000)
+
+    for name, function in (
+        (NOOP, noop),
+        (NOOP_PLAIN, noop_plain),
+        (GATED, gated),
+        (SLEEP, sleep),
+    ):
         registry.register(name, function)
     return registry
 

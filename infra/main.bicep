@@ -88,6 +88,18 @@ param publishTargets string = ''
 @description('WEFT_EGRESS_ALLOW. Empty: http tasks reach public addresses only.')
 param egressAllow string = ''
 
+@description('Where Durable Functions keeps code workflows: the host storage, or a Durable Task Scheduler. Fixed while any of them runs.')
+@allowed(['storage', 'scheduler'])
+param durableBackend string = 'storage'
+
+@description('Of the Durable Task Scheduler: paid by use, or reserved.')
+@allowed(['Consumption', 'Dedicated'])
+param schedulerSku string = 'Consumption'
+
+@description('Addresses that may call the Durable Task Scheduler; it has no private endpoint here.')
+@minLength(1)
+param schedulerIpAllowlist string[] = ['0.0.0.0/0']
+
 @description('Further app settings, by name. No secrets: those belong into the vault.')
 param extraSettings object = {}
 
@@ -117,6 +129,8 @@ var ownIssuer = string([
 ])
 var tags = { 'azd-env-name': environmentName, workload: 'weft' }
 var storageSku = zoneRedundant ? 'Standard_ZRS' : 'Standard_LRS'
+var hubInStorage = durableBackend == 'storage'
+var hubInScheduler = durableBackend == 'scheduler'
 // Standard namespaces have no private endpoints; the app then reaches the bus over its public address.
 var busIsPrivate = vnetEnabled && serviceBusSku == 'Premium'
 
@@ -251,6 +265,22 @@ module events 'app/events.bicep' = {
   }
 }
 
+module scheduler 'app/scheduler.bicep' = if (hubInScheduler) {
+  name: 'scheduler'
+  scope: group
+  params: {
+    name: '${abbreviations.scheduler}${token}'
+    location: location
+    tags: tags
+    sku: schedulerSku
+    ipAllowlist: schedulerIpAllowlist
+    hubName: 'weft'
+    appPrincipalId: identity.outputs.principalId
+    principalId: principalId
+    principalType: principalType
+  }
+}
+
 module network 'app/network.bicep' = if (vnetEnabled) {
   name: 'network'
   scope: group
@@ -259,6 +289,7 @@ module network 'app/network.bicep' = if (vnetEnabled) {
     location: location
     tags: tags
     withBus: busIsPrivate
+    hubInStorage: hubInStorage
   }
 }
 
@@ -271,6 +302,7 @@ module endpoints 'app/endpoints.bicep' = if (vnetEnabled) {
     tags: tags
     subnetId: network!.outputs.endpointsSubnetId
     hostStorageId: hostStorage.outputs.id
+    hubInStorage: hubInStorage
     payloadStorageId: payloadStorage.outputs.id
     cosmosId: database.outputs.accountId
     busId: busIsPrivate ? bus.outputs.id : ''
@@ -286,6 +318,7 @@ module appRoles 'app/rbac.bicep' = {
     principalId: identity.outputs.principalId
     principalType: 'ServicePrincipal'
     hostStorageName: hostStorage.outputs.name
+    hubInStorage: hubInStorage
     payloadStorageName: payloadStorage.outputs.name
     payloadsContainer: 'payloads'
     busName: bus.outputs.name
@@ -304,6 +337,7 @@ module personRoles 'app/rbac.bicep' = if (!empty(principalId)) {
     principalId: principalId
     principalType: principalType
     hostStorageName: hostStorage.outputs.name
+    hubInStorage: hubInStorage
     payloadStorageName: payloadStorage.outputs.name
     payloadsContainer: 'payloads'
     busName: bus.outputs.name
@@ -335,6 +369,9 @@ module api 'app/api.bicep' = {
     alwaysReadyOrchestration: alwaysReadyOrchestration
     siteUpdateStrategy: siteUpdateStrategy
     hostBlobUri: hostStorage.outputs.blobUri
+    hostQueueUri: hostStorage.outputs.queueUri
+    hostTableUri: hostStorage.outputs.tableUri
+    schedulerEndpoint: hubInScheduler ? scheduler!.outputs.endpoint : ''
     deploymentContainer: 'deployments'
     payloadsBlobUri: payloadStorage.outputs.blobUri
     payloadsContainer: 'payloads'

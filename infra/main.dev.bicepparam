@@ -5,6 +5,7 @@ var emails = readEnvironmentVariable('ALERT_EMAILS', '')
 
 param environmentName = readEnvironmentVariable('AZURE_ENV_NAME', 'weft-dev')
 param location = readEnvironmentVariable('AZURE_LOCATION', 'westeurope')
+param durableBackend = readEnvironmentVariable('DURABLE_BACKEND', 'storage')
 param authAudience = readEnvironmentVariable('AUTH_AUDIENCE', 'api://weft')
 param principalId = readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')
 param maximumInstanceCount = 10

@@ -29,6 +29,7 @@ from orchestrator.ports import (
     Secrets,
     Transport,
 )
+from orchestrator.ports_durable import CodeWorkflows, Empty, Orchestrations
 from orchestrator.ports_events import EventSink
 from orchestrator.ports_telemetry import Backlog, NoTracer, Pinging, Tracer
 from orchestrator.settings import Settings
@@ -50,6 +51,8 @@ async def build(
     clock: Clock | None = None,
     ids: Ids | None = None,
     activities: ActivityRunner | None = None,
+    code: CodeWorkflows | None = None,
+    orchestrations: Orchestrations | None = None,
 ) -> Engine:
     """An engine on the running event loop; every port that is not given comes from the settings.
     `await engine.close()` releases all of them. Raises `OSError` or `StoreError` if the data
@@ -114,6 +117,8 @@ async def build(
         events_tenant=settings.events_tenant,
         platform_tenant=settings.platform,
         sink=sink,
+        code=code or Empty(),
+        orchestrations=orchestrations,
         event_targets=frozenset(settings.publish_targets),
         tunables=Tunables(
             lease_ms=settings.lease_ms,

@@ -7,7 +7,9 @@ or no answer), `Throttled`; `NotFound` where an instance does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -69,7 +71,8 @@ class Orchestrations(Protocol):
         ...
 
     async def terminate(self, instance: str, reason: str) -> None:
-        """End it. Not an error if it has ended. Raises `NotFound`."""
+        """End it, and those below it (`orchestration_result.child_id`). Not an error if it has
+        ended. Raises `NotFound`."""
         ...
 
     async def suspend(self, instance: str, reason: str) -> None:
@@ -86,9 +89,163 @@ class Orchestrations(Protocol):
         ...
 
     async def purge(self, instance: str) -> None:
-        """Delete the history of one that has ended. Not an error if there is none."""
+        """Delete the history of one that has ended, and of those below it. Not an error if there is
+        none."""
         ...
 
     async def close(self) -> None:
         """Release connections. Idempotent."""
         ...
+
+
+class CodeWorkflows(Protocol):
+    """The code workflows that are deployed with this app: orchestrator functions of Durable
+    Functions, registered under a workflow's name and a version."""
+
+    def names(self) -> frozenset[str]:
+        """All that are registered."""
+        ...
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """The registered versions, ascending; none of a name that is not registered."""
+        ...
+
+    def function(self, name: str, version: int) -> str:
+        """The Azure function of a version. Raises `KeyError`."""
+        ...
+
+    def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """JSON Schema of its input; None: anything. Raises `KeyError`."""
+        ...
+
+    def output_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """JSON Schema of its output; None: anything. Raises `KeyError`."""
+        ...
+
+
+class Empty:
+    """No code workflow at all."""
+
+    def names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    def function(self, name: str, version: int) -> str:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+    def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+    def output_schema(self, name: str, version: int) -> dict[str, Any] | None:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+
+class Pending(Protocol):
+    """A task of Durable. It is scheduled when it is first waited for."""
+
+    result: Any
+    """Once it has completed: its value, or the `Exception` that it failed with."""
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        ...
+
+
+class Replay(Protocol):
+    """One turn of an orchestrator function: its history so far, and what it asks for next. Inputs
+    and results are JSON text. Whoever drives it yields tasks and is resumed when they end."""
+
+    @property
+    def input(self) -> str:
+        """What it was started with."""
+        ...
+
+    @property
+    def instance(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def now(self) -> datetime:
+        """The time of this step, the same in every replay; UTC."""
+        ...
+
+    @property
+    def replaying(self) -> bool:
+        """Whether this step was taken before."""
+        ...
+
+    def new_id(self) -> str:
+        """A UUID, the same in every replay."""
+        ...
+
+    def activity(self, name: str, payload: str) -> Pending:
+        """Run an activity function."""
+        ...
+
+    def orchestrator(self, name: str, payload: str, instance: str) -> Pending:
+        """Run another orchestrator function as an instance of its own, under that id."""
+        ...
+
+    def timer(self, at: datetime) -> Pending:
+        """Wait until then."""
+        ...
+
+    def cancel(self, timer: Pending) -> None:
+        """Let go of a timer. Not an error if it has fired."""
+        ...
+
+    def signal(self, name: str) -> Pending:
+        """The next signal of that name: JSON text of a `SignalEnvelope`. Of several that wait, the
+        newest gets it; none gets the same signal (by its id) twice."""
+        ...
+
+    def withdraw(self, signal: Pending) -> None:
+        """Nobody waits for it any more."""
+        ...
+
+    def all(self, tasks: Sequence[Pending]) -> Pending:
+        """When all have ended well, or one has not."""
+        ...
+
+    def any(self, tasks: Sequence[Pending]) -> Pending:
+        """When the first has ended; the result is that task."""
+        ...
+
+    def set_status(self, value: Any) -> None:
+        """Show `value` (JSON) as the instance's custom status."""
+        ...
+
+    def restore(self, signals: Sequence[tuple[str, str]], seen: Sequence[str]) -> None:
+        """Before anything else: what the generation before had not taken in, and ids it knew."""
+        ...
+
+    def unread(self) -> tuple[list[tuple[str, str]], list[str]]:
+        """Signals (name, JSON text) that nobody has taken, and ids to know again."""
+        ...
+
+    def continue_as_new(self, payload: str) -> None:
+        """End this generation; the next begins with `payload` and no history."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorFunction:
+    """An orchestrator function of Azure: its name, and what drives one turn of it."""
+
+    name: str
+    drive: Callable[[Replay], Generator[Pending, Any, str]]
+
+
+# What code workflows and the functions behind them call each other by.
+ACTIVITY_FUNCTION: Final = "weft_activity"
+ENDED_FUNCTION: Final = "weft_ended"
+SUPPORT_FUNCTION: Final = "weft_support"

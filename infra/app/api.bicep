@@ -21,6 +21,10 @@ param alwaysReadyOrchestration int
 @allowed(['Recreate', 'RollingUpdate'])
 param siteUpdateStrategy string
 param hostBlobUri string
+param hostQueueUri string
+param hostTableUri string
+@description('Endpoint of the Durable Task Scheduler. Empty: the task hub is in the host storage.')
+param schedulerEndpoint string
 param deploymentContainer string
 param payloadsBlobUri string
 param payloadsContainer string
@@ -37,6 +41,19 @@ param workspaceId string
 
 // The names that the Functions extensions and orchestrator/settings_azure.py read; a test gives them
 // to the settings code itself.
+// Durable Functions keeps its task hub where host.json says, Azure Storage by default. Settings of
+// this form replace what is in host.json; %NAME% is not understood in all of its places.
+var hubSettings = empty(schedulerEndpoint)
+  ? {
+      AzureWebJobsStorage__queueServiceUri: hostQueueUri
+      AzureWebJobsStorage__tableServiceUri: hostTableUri
+    }
+  : {
+      AzureFunctionsJobHost__extensions__durableTask__storageProvider__type: 'azureManaged'
+      AzureFunctionsJobHost__extensions__durableTask__storageProvider__connectionStringName: 'DURABLE_TASK_SCHEDULER_CONNECTION_STRING'
+      DURABLE_TASK_SCHEDULER_CONNECTION_STRING: 'Endpoint=${schedulerEndpoint};Authentication=ManagedIdentity;ClientID=${clientId}'
+    }
+
 var settings = union(
   {
     AzureWebJobsStorage__blobServiceUri: hostBlobUri
@@ -58,6 +75,7 @@ var settings = union(
     KeyVault__vaultUri: vaultUri
     WEFT_AUTH_ISSUERS: authIssuers
   },
+  hubSettings,
   empty(publishTargets) ? {} : { WEFT_PUBLISH_TARGETS: publishTargets },
   empty(egressAllow) ? {} : { WEFT_EGRESS_ALLOW: egressAllow },
   extraSettings

@@ -22,7 +22,19 @@ var queues = [
     duplicateWindow: 'PT10M'
   }
   {
+    name: 'tasks-high'
+    lockDuration: 'PT1M'
+    maxDeliveryCount: 10
+    duplicateWindow: 'PT10M'
+  }
+  {
     name: 'tasks-standard'
+    lockDuration: 'PT1M'
+    maxDeliveryCount: 10
+    duplicateWindow: 'PT10M'
+  }
+  {
+    name: 'tasks-low'
     lockDuration: 'PT1M'
     maxDeliveryCount: 10
     duplicateWindow: 'PT10M'

@@ -4,6 +4,8 @@ param name string
 param location string
 param tags object
 param withBus bool
+@description('Whether the host storage also holds the task hub of Durable Functions.')
+param hubInStorage bool
 
 var zones = concat(
   [
@@ -13,6 +15,12 @@ var zones = concat(
     'privatelink.eventgrid.azure.net'
     'privatelink.azurewebsites.net'
   ],
+  hubInStorage
+    ? [
+        'privatelink.queue.${environment().suffixes.storage}'
+        'privatelink.table.${environment().suffixes.storage}'
+      ]
+    : [],
   withBus ? ['privatelink.servicebus.windows.net'] : []
 )
 

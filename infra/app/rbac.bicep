@@ -4,6 +4,8 @@ param principalId string
 @allowed(['User', 'Group', 'ServicePrincipal'])
 param principalType string
 param hostStorageName string
+@description('Whether the host storage also holds the task hub of Durable Functions.')
+param hubInStorage bool
 param payloadStorageName string
 param payloadsContainer string
 param busName string
@@ -15,6 +17,8 @@ param insightsName string
 
 var roles = {
   blobOwner: 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b' // Storage Blob Data Owner: the host's leases
+  queueContributor: '974c5e8b-45b9-4653-ba55-5f855dd0fb88' // Storage Queue Data Contributor
+  tableContributor: '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3' // Storage Table Data Contributor
   blobContributor: 'ba92f5b4-2d11-453d-a403-e96b0029c9fe' // Storage Blob Data Contributor
   sender: '69a216fc-b8fb-44d8-bc22-1f3c2cd27a39' // Azure Service Bus Data Sender
   receiver: '4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0' // Azure Service Bus Data Receiver
@@ -69,6 +73,33 @@ resource hosts 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
     principalId: principalId
     principalType: principalType
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', roles.blobOwner)
+  }
+}
+
+// A task hub in Azure Storage: control and work-item queues, history tables (its blobs are covered).
+resource hubQueues 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hubInStorage) {
+  scope: hostStorage
+  name: guid(hostStorage.id, principalId, roles.queueContributor)
+  properties: {
+    principalId: principalId
+    principalType: principalType
+    roleDefinitionId: subscriptionResourceId(
+      'Microsoft.Authorization/roleDefinitions',
+      roles.queueContributor
+    )
+  }
+}
+
+resource hubTables 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (hubInStorage) {
+  scope: hostStorage
+  name: guid(hostStorage.id, principalId, roles.tableContributor)
+  properties: {
+    principalId: principalId
+    principalType: principalType
+    roleDefinitionId: subscriptionResourceId(
+      'Microsoft.Authorization/roleDefinitions',
+      roles.tableContributor
+    )
   }
 }
 

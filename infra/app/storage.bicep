@@ -81,3 +81,5 @@ resource logs 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
 output id string = account.id
 output name string = account.name
 output blobUri string = account.properties.primaryEndpoints.blob
+output queueUri string = account.properties.primaryEndpoints.queue
+output tableUri string = account.properties.primaryEndpoints.table

@@ -24,13 +24,14 @@ from orchestrator.domain.inputs import (
     Resume,
     Retry,
     SignalArrived,
+    SignalHandedOver,
     Start,
     TaskResult,
     Terminate,
     TimerDue,
 )
 from orchestrator.domain.reopening import Operator, apply_operator
-from orchestrator.domain.signalling import take_signals
+from orchestrator.domain.signalling import handed_over, take_signals
 from orchestrator.domain.state import FailureRecord
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.workflow import TaskType
@@ -50,6 +51,7 @@ class _Batch:
         self.operator: list[Operator] = []
         self.cancel: Cancel | None = None
         self.signals: list[SignalArrived] = []
+        self.handed: list[SignalHandedOver] = []
         self.timers = False
         self.terminate: Terminate | None = None
 
@@ -70,6 +72,7 @@ def apply_inputs(draft: Draft, inputs: Sequence[Input]) -> None:
         _item_failed(draft, result)
     # What these take over or change besides fills the commit; the next decision hands them out.
     draft.items_listen = not (batch.operator or batch.overdue)
+    handed_over(draft, batch.handed)
     take_signals(draft, batch.signals, timers=batch.timers)
     fail_overdue(draft, batch.overdue)  # results that arrived with it are results
     _requeue(draft, batch.lost)
@@ -189,6 +192,10 @@ def _signal_arrived(draft: Draft, batch: _Batch, given: SignalArrived) -> None:
     batch.signals.append(given)
 
 
+def _signal_handed_over(draft: Draft, batch: _Batch, given: SignalHandedOver) -> None:
+    batch.handed.append(given)
+
+
 def _overdue(draft: Draft, batch: _Batch, given: Overdue) -> None:
     batch.overdue.append(given)
 
@@ -228,6 +235,7 @@ _APPLY: Final[dict[type, Callable[[Draft, _Batch, Any], None]]] = {
     TaskResult: _task_result,
     TimerDue: _timer_due,
     SignalArrived: _signal_arrived,
+    SignalHandedOver: _signal_handed_over,
     Overdue: _overdue,
     Lost: _lost,
     Pause: _pause,

@@ -24,6 +24,12 @@ def _w_awaited(event: ev.SignalAwaited, doc: _Doc) -> None:
         doc["deadlineAt"] = event.deadline_at
 
 
+def _w_raised(event: ev.SignalRaised, doc: _Doc) -> None:
+    doc["id"] = event.id
+    doc["name"] = event.name
+    doc["task"] = event.task
+
+
 def _w_item(event: ev.MapItemSignalled, doc: _Doc) -> None:
     doc["task"] = event.task
     doc["item"] = event.item
@@ -33,6 +39,7 @@ def _w_item(event: ev.MapItemSignalled, doc: _Doc) -> None:
 WRITE_SIGNALS: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
     ev.SignalReceived: ("signalReceived", _w_received),
     ev.SignalAwaited: ("signalAwaited", _w_awaited),
+    ev.SignalRaised: ("signalRaised", _w_raised),
     ev.MapItemSignalled: ("mapItemSignalled", _w_item),
 }
 
@@ -44,6 +51,9 @@ READ_SIGNALS: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = {
         name=doc["name"],
         due_at=doc.get("dueAt"),
         deadline_at=doc.get("deadlineAt"),
+    ),
+    "signalRaised": lambda doc, at: ev.SignalRaised(
+        at=at, id=doc["id"], name=doc["name"], task=doc["task"]
     ),
     "mapItemSignalled": lambda doc, at: ev.MapItemSignalled(
         at=at, task=doc["task"], item=doc["item"], signal=doc["signal"]

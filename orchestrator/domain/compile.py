@@ -17,6 +17,7 @@ from orchestrator.domain.definition import (
     Defaults,
     Definition,
     Do,
+    DurableDo,
     HttpDo,
     MapTask,
     Retry,
@@ -31,10 +32,11 @@ from orchestrator.domain.expressions import Expression, Template
 from orchestrator.domain.faults import translate
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.orchestration import MAIN
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.published import OWN_TARGET
 from orchestrator.domain.references import WORK_SITES
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.domain.support import TYPES as LATER_TYPES
 from orchestrator.domain.tolerance import NONE, Tolerance
 from orchestrator.domain.urls import encode_part
 from orchestrator.domain.validation import Validated, read_tasks
@@ -77,6 +79,7 @@ def compile_workflow(validated: Validated) -> Workflow:
         successors=tuple(map(tuple, successors)),
         on_failure=OnFailure(definition.on_failure),
         timeout_ms=definition.timeout,
+        priority=Priority(definition.priority),
         # A null output is the same as none: the execution's output is null.
         output=None if definition.output is None else Template.compile(definition.output),
         input_schema=definition.input,
@@ -94,6 +97,12 @@ def compile_workflow(validated: Validated) -> Workflow:
         ),
         concurrency=concurrency_of(definition),
         undo={task.undoes: index[task.id] for task in hidden if task.undoes is not None},
+        hears={
+            name: index[task_id]
+            for task_id, task in definition.tasks.items()
+            if isinstance(task, DurableDo)
+            for name in task.signals or ()
+        },
     )
 
 
@@ -131,6 +140,26 @@ def load_workflow(raw: Json) -> Workflow:
         details = translate(error, tasks.paths, Nearest())
         raise InvalidError("the stored definition is not valid", details=details) from None
     return compile_workflow(Validated(definition, whole))
+
+
+def code_workflow(name: str, version: int, input_schema: Json = None) -> Workflow:
+    """The runnable form of a version of a code workflow."""
+    return dataclasses.replace(
+        load_workflow(code_definition(name, version, input_schema)), code=True
+    )
+
+
+def code_definition(name: str, version: int, input_schema: Json = None) -> dict[str, Json]:
+    """The definition that a version of a code workflow stands for."""
+    main: Json = {
+        "type": "durable",
+        "orchestration": name,
+        "version": version,
+        "input": "${input}",
+    }
+    schema: dict[str, Json] = {} if input_schema is None else {"input": input_schema}
+    output = f"${{tasks.{MAIN}.output}}"
+    return {"name": name, **schema, "tasks": {MAIN: main}, "output": output}
 
 
 def retry_policy(*layers: Retry | None) -> RetryPolicy:
@@ -223,8 +252,8 @@ class _Compiler:
         if own_retry is not None or (outer is not None and outer.retry is not None):
             outer_retry = None if outer is None else outer.retry
             retry = retry_policy(own_retry, outer_retry, self._defaults.retry)
-        elif task.type == "workflow":
-            # A child tries again within itself; a second child is for those who ask for it.
+        elif task.type in ("workflow", "durable"):
+            # Either tries again within itself; a second one is for those who ask for it.
             retry = dataclasses.replace(retry, max_attempts=1)
         template: Template | None = None
         if task.type in WORK_SITES and task.type != "wait":
@@ -250,8 +279,9 @@ class _Compiler:
             signal=task.signal if task.type == "signal" else "",
             wait_ms=timeout if task.type == "signal" else None,
             schema=task.schema_ if task.type == "signal" else None,
+            orchestration=task.orchestration if task.type == "durable" else "",
+            orchestration_version=task.version if task.type == "durable" else None,
             output_schema=task.output_schema if isinstance(task, ActivityDo | HttpDo) else None,
-            raw=raw if task.type in LATER_TYPES else None,
         )
 
 

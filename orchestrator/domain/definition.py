@@ -25,6 +25,7 @@ from orchestrator.domain.definition_types import (
     JsonSchema,
     Model,
     Name,
+    SignalName,
     ToleratedFailures,
     When,
 )
@@ -126,7 +127,7 @@ class SignalDo(Described):
 
     type: Literal["signal"]
     timeout: Duration | None = None
-    signal: Annotated[str, Field(pattern=TASK_ID_PATTERN)]
+    signal: SignalName
     schema_: Annotated[JsonSchema, Field(alias="schema")] = None
 
 
@@ -150,11 +151,14 @@ class PublishDo(Attempted):
 
 
 class DurableDo(Awaited):
-    """Runs a Durable Functions orchestration."""
+    """Runs an orchestration of Durable Functions: a code workflow of the app."""
 
     type: Literal["durable"]
-    orchestrator: Annotated[str, Field(min_length=1)]
+    orchestration: Name
+    version: Annotated[int, Field(ge=1)] | None = None
     input: Any = None
+    signals: list[SignalName] | None = None
+    """Names of the signals that are handed to it."""
 
 
 Do: TypeAlias = Annotated[
@@ -210,7 +214,7 @@ class PublishTask(TaskCommon, PublishDo):
 
 
 class DurableTask(TaskCommon, DurableDo):
-    """Runs a Durable Functions orchestration."""
+    """Runs an orchestration of Durable Functions: a code workflow of the app."""
 
 
 class MapTask(TaskCommon, Attempted):
@@ -248,6 +252,8 @@ class Definition(Model):
     defaults: Defaults | None = None
     timeout: Duration | None = None
     """Of the whole execution."""
+    priority: Literal["high", "standard", "low"] = "standard"
+    """The queue on which tasks travel; a start may say otherwise."""
     concurrency: Concurrency | None = None
     """How many executions may run at the same time."""
     on_failure: Literal["failFast", "continue", "hold"] = "failFast"

@@ -181,3 +181,4 @@ ToleratedFailures: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
 ActivityName: TypeAlias = Annotated[str, Field(pattern=ACTIVITY_PATTERN)]
 FailureName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+SignalName: TypeAlias = Annotated[str, Field(pattern=TASK_ID_PATTERN)]

@@ -15,7 +15,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.topology import MAX_SCHEDULE_AHEAD_MS
-from orchestrator.domain.workflow import HANDLERS, OnFailure, Workflow
+from orchestrator.domain.workflow import HANDLERS, OnFailure, TaskType, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ def messages_for(
         for due_at in sorted(set(_due(event))):
             if due_at - event.at <= MAX_SCHEDULE_AHEAD_MS:
                 out.append(Outgoing(Message(MessageType.TIMER_DUE, tenant, execution), due_at))
+        out += [
+            Outgoing(_run(workflow, tenant, execution, *place))
+            for place in _told(workflow, state, event)
+        ]
         failing = failing or isinstance(event, ev.FailureNoted)
         draining = draining or isinstance(event, ev.CompensationStarted)
     if events and (_still_overdue(state, events[-1].at) or itemsignals.left(workflow, state)):
@@ -101,6 +105,24 @@ def _dispatched(event: ev.Event) -> Iterable[tuple[int, int | None]]:
             return ((event.task, event.start + offset) for offset in range(event.count))
         case _:
             return ()
+
+
+def _told(
+    workflow: Workflow, state: ExecutionState, event: ev.Event
+) -> Iterator[tuple[int, int | None]]:
+    """Tasks in flight whose orchestration must hear of `event`."""
+    match event:
+        case ev.SignalReceived():
+            task = workflow.hearer(event.name)
+            if task is not None and state.tasks[task] == Code.QUEUED:
+                yield task, None
+        case ev.ExecutionPaused() | ev.ExecutionResumed():
+            for task, item in in_flight(state):
+                spec = workflow.tasks[task]
+                if (spec.do or spec).type is TaskType.DURABLE:
+                    yield task, item
+        case _:
+            return
 
 
 def _moves_place(event: ev.Event) -> bool:

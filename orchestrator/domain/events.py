@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestrator.domain.events_compensation import CompensationReopened, CompensationStarted
-from orchestrator.domain.events_signals import MapItemSignalled, SignalAwaited, SignalReceived
+from orchestrator.domain.events_signals import (
+    MapItemSignalled,
+    SignalAwaited,
+    SignalRaised,
+    SignalReceived,
+)
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.state import FailureRecord
 
@@ -303,6 +308,7 @@ Event: TypeAlias = (
     | FailureAccepted
     | SignalReceived
     | SignalAwaited
+    | SignalRaised
     | MapItemSignalled
     | CompensationStarted
     | CompensationReopened

@@ -29,6 +29,16 @@ class SignalAwaited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRaised:
+    """A buffered signal was handed to the orchestration of a `durable` task."""
+
+    at: int
+    id: str
+    name: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MapItemSignalled:
     """A map item that waited took a signal: COMPLETED, the signal's payload is its output."""
 

@@ -45,6 +45,17 @@ def _item_signalled(fold: WorkingState, event: ev.MapItemSignalled) -> None:
     fold.taken[event.task, event.item] = mark_of(event.signal)
 
 
+def _raised(fold: WorkingState, event: ev.SignalRaised) -> None:
+    ids = fold.signals.get(event.name, ())
+    if event.id not in ids:
+        raise IllegalTransition("raise", "no such signal", f"signal {event.id}")
+    left = tuple(id for id in ids if id != event.id)
+    if left:
+        fold.signals[event.name] = left
+    else:
+        del fold.signals[event.name]
+
+
 def _take_first(fold: WorkingState, id: str, taker: str) -> None:
     for name, ids in fold.signals.items():
         if ids[0] == id:
@@ -69,5 +80,6 @@ def timed_out(fold: WorkingState, event: ev.TaskFailed) -> bool:
 APPLY: Final[dict[type, Callable[[Any, Any], None]]] = {
     ev.SignalReceived: _received,
     ev.SignalAwaited: _awaited,
+    ev.SignalRaised: _raised,
     ev.MapItemSignalled: _item_signalled,
 }

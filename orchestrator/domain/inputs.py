@@ -54,6 +54,14 @@ class SignalArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalHandedOver:
+    """A worker has handed a signal to the orchestration of a `durable` task."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overdue:
     """A task's deadline has passed, and its document holds no result. `attempt`: how many attempts
     it says have begun; `cause`: how the last one that ended failed."""
@@ -148,6 +156,7 @@ Input: TypeAlias = (
     | TaskResult
     | TimerDue
     | SignalArrived
+    | SignalHandedOver
     | Overdue
     | Lost
     | Pause

@@ -24,7 +24,7 @@ is quick, so a death there is hardly the task's fault; but one that kills every 
 
 _NO_SUCCESS: Final = SETTLED_CODES - {Code.COMPLETED}
 
-PARKED: Final = frozenset({TaskType.WORKFLOW, TaskType.WAIT, TaskType.SIGNAL})
+PARKED: Final = frozenset({TaskType.WORKFLOW, TaskType.DURABLE, TaskType.WAIT, TaskType.SIGNAL})
 """Types of tasks that a worker only sets going: their documents are WAITING afterwards, without a
 worker. (A `wait` or `signal` outside a map never reaches a worker at all.)"""
 
@@ -58,10 +58,20 @@ def next_child(partition: tuple[str, str], doc: Mapping[str, Any]) -> dict[str, 
     return {"number": number, "execution": id}
 
 
+STARTED: Final = ("child", "instance")
+"""Fields of a task document that say what the task has started: an execution, or an orchestration
+(`orchestration.next_instance`). A document has one of them at most."""
+
+
+def started(doc: Mapping[str, Any]) -> str:
+    """Which of `STARTED` a task document has; "" if none."""
+    return next((field for field in STARTED if field in doc), "")
+
+
 def has_open_child(doc: Mapping[str, Any]) -> bool:
-    """Whether a task document has a child that may be running."""
-    child = doc.get("child")
-    return child is not None and not child.get("settled")
+    """Whether a task document has a child, or an orchestration, that may be running."""
+    field = started(doc)
+    return bool(field) and not doc[field].get("settled")
 
 
 def still_wanted(doc: Mapping[str, Any] | None, number: int) -> bool:
@@ -77,10 +87,10 @@ def still_wanted(doc: Mapping[str, Any] | None, number: int) -> bool:
 def forgiven(doc: dict[str, Any]) -> bool:
     """Whether the death of the worker that was starting a child costs no attempt. Notes it in
     `doc` (the caller's own copy)."""
-    child = doc.get("child")
-    if child is None or child.get("crashes", 0) >= MAX_FORGIVEN:
+    field = started(doc)
+    if not field or doc[field].get("crashes", 0) >= MAX_FORGIVEN:
         return False
-    doc["child"] = {**child, "crashes": child.get("crashes", 0) + 1}
+    doc[field] = {**doc[field], "crashes": doc[field].get("crashes", 0) + 1}
     doc["granted"] = doc.get("granted", 0) + 1
     return True
 
@@ -91,6 +101,15 @@ def names_of(workflow: Workflow) -> frozenset[str]:
         spec.workflow
         for spec in _specs(workflow)
         if spec.type is TaskType.WORKFLOW and spec.workflow_version is None
+    )
+
+
+def orchestrations_of(workflow: Workflow) -> frozenset[str]:
+    """The code workflows that `workflow` runs as tasks without naming a version."""
+    return frozenset(
+        spec.orchestration
+        for spec in _specs(workflow)
+        if spec.type is TaskType.DURABLE and spec.orchestration_version is None
     )
 
 

@@ -1,7 +1,7 @@
 """What travels on the queues: ids, never payloads or state. Losing any of it loses nothing.
 
-A body is JSON: `{"v": 1, "type", "tenant", "execution", "task"?, "item"?}`. Message ids are not
-part of it: they belong to the outbox entry that sent the message.
+A body is JSON: `{"v": 1, "type", "tenant", "execution", "task"?, "item"?, "priority"?}`. Message
+ids are not part of it: they belong to the outbox entry that sent the message.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from orchestrator.domain.priority import TASK_QUEUE, Priority
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE, SCHEMA_VERSION, TASKS_STANDARD_QUEUE
 
 
@@ -25,10 +26,10 @@ class MessageType(StrEnum):
     SIGNAL_RECEIVED = "signalReceived"  # -> orchestration: a signal was stored
     PLACE = "place"  # -> orchestration: look after its place in a concurrency group
     NOTIFY = "notify"  # -> tasks-standard: tell a webhook that the execution has ended
-    RUN_TASK = "runTask"  # -> tasks-*: claim and run
+    RUN_TASK = "runTask"  # -> the queue of its class: claim and run
 
 
-QUEUE_OF: Final[dict[MessageType, str]] = {
+_QUEUE_OF: Final[dict[MessageType, str]] = {
     MessageType.EXECUTION_STARTED: ORCHESTRATION_QUEUE,
     MessageType.TASK_FINISHED: ORCHESTRATION_QUEUE,
     MessageType.TIMER_DUE: ORCHESTRATION_QUEUE,
@@ -36,25 +37,27 @@ QUEUE_OF: Final[dict[MessageType, str]] = {
     MessageType.SIGNAL_RECEIVED: ORCHESTRATION_QUEUE,
     MessageType.PLACE: ORCHESTRATION_QUEUE,
     MessageType.NOTIFY: TASKS_STANDARD_QUEUE,
-    MessageType.RUN_TASK: TASKS_STANDARD_QUEUE,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message. `task` is a task id (of a signal or a notification, its key); `item` the index
-    of a map item."""
+    of a map item; `priority` the class of the execution."""
 
     type: MessageType
     tenant: str
     execution: str
     task: str = ""
     item: int | None = None
+    priority: Priority = Priority.STANDARD
 
     @property
     def queue(self) -> str:
-        """The queue that this kind of message belongs to."""
-        return QUEUE_OF[self.type]
+        """The queue that it belongs to: of a task, that of its class."""
+        if self.type is MessageType.RUN_TASK:
+            return TASK_QUEUE[self.priority]
+        return _QUEUE_OF[self.type]
 
     def encode(self) -> bytes:
         """The JSON body."""
@@ -68,6 +71,8 @@ class Message:
             body["task"] = self.task
         if self.item is not None:
             body["item"] = self.item
+        if self.priority is not Priority.STANDARD:
+            body["priority"] = self.priority.value
         return orjson.dumps(body)
 
 
@@ -80,6 +85,7 @@ class BadMessage(Exception):
 
 
 _TYPES: Final[dict[str, MessageType]] = {kind.value: kind for kind in MessageType}
+_PRIORITIES: Final[dict[object, Priority]] = {one.value: one for one in Priority}
 
 
 def decode(body: bytes) -> Message:
@@ -105,4 +111,7 @@ def decode(body: bytes) -> Message:
         raise BadMessage("task must be a string and item a non-negative integer")
     if kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED) and not task:
         raise BadMessage(f"{kind.value} needs a task")
-    return Message(kind, tenant, execution, task, item)
+    priority = _PRIORITIES.get(fields.get("priority", Priority.STANDARD.value))
+    if priority is None:
+        raise BadMessage(f"unknown priority {fields['priority']!r}")
+    return Message(kind, tenant, execution, task, item, priority)

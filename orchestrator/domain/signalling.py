@@ -20,7 +20,7 @@ from orchestrator.domain.deadlines import deadline_of
 from orchestrator.domain.draft import Draft
 from orchestrator.domain.durations import format_duration
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.inputs import SignalArrived
+from orchestrator.domain.inputs import SignalArrived, SignalHandedOver
 from orchestrator.domain.status import Code, ExecutionStatus
 from orchestrator.domain.workflow import TaskSpec, TaskType
 
@@ -50,7 +50,7 @@ def take_signals(draft: Draft, arrived: Iterable[SignalArrived], *, timers: bool
         return
     buffered = sum(map(len, fold.signals.values()))
     for signal in sorted(arrived, key=lambda one: (one.received_at, one.id)):
-        if signal.name not in draft.workflow.signals or fold.knows_signal(signal.id):
+        if not draft.workflow.takes(signal.name) or fold.knows_signal(signal.id):
             continue
         if buffered >= MAX_BUFFERED and (
             buffered >= 2 * MAX_BUFFERED or not _waiting(draft, signal.name, most=1)
@@ -63,6 +63,15 @@ def take_signals(draft: Draft, arrived: Iterable[SignalArrived], *, timers: bool
     serve_waiting(draft)
     if timers:
         _expire(draft)
+
+
+def handed_over(draft: Draft, given: Iterable[SignalHandedOver]) -> None:
+    """Forget the buffered signals that a worker has handed to an orchestration: their documents
+    say so, and nothing else has to."""
+    for one in given:
+        task = draft.workflow.hearer(one.name)
+        if task is not None and one.id in draft.fold.signals.get(one.name, ()):
+            draft.emit(ev.SignalRaised(at=draft.now, id=one.id, name=one.name, task=task))
 
 
 def serve_waiting(draft: Draft) -> bool:

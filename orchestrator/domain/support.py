@@ -15,8 +15,6 @@ from orchestrator.domain.validation import Validated
 
 CODE: Final = "NOT_YET_SUPPORTED"
 
-TYPES: Final = frozenset({"durable"})
-"""Task types, anywhere."""
 UNDO_TYPES: Final = frozenset({"activity", "http", "transform"})
 """All that a `compensate` may be."""
 
@@ -32,17 +30,9 @@ def _find(raw: Mapping[str, Json]) -> Iterator[ErrorDetail]:
     for key, task in tasks.items():
         path = child_path("$.tasks", key)
         assert isinstance(task, dict)
-        yield from _task(task, path)
-        if isinstance(do := task.get("do"), dict):
-            yield from _task(do, f"{path}.do")
         undo = task.get("compensate")
         if isinstance(undo, dict) and (kind := undo.get("type")) not in UNDO_TYPES:
             yield _detail(f"{path}.compensate.type", f"the task type {kind} in `compensate`")
-
-
-def _task(task: Mapping[str, Json], path: str) -> Iterator[ErrorDetail]:
-    if (kind := task.get("type")) in TYPES:
-        yield _detail(f"{path}.type", f"the task type {kind}")
 
 
 def _detail(path: str, what: str) -> ErrorDetail:

@@ -4,11 +4,12 @@ the platform must know, and nested schemas."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS
 from orchestrator.domain.definition_types import ACTIVITY_PATTERN
+from orchestrator.domain.durable_checks import DurableCheck
 from orchestrator.domain.durations import DurationError, format_duration, parse_duration
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonschemas import check_schema
@@ -28,6 +29,7 @@ class TaskCheck:
         activities: frozenset[str] | None,
         nearest: Nearest,
         targets: frozenset[str] | None = None,
+        orchestrations: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         defaults = raw.get("defaults")
         self._name = raw.get("name")
@@ -35,6 +37,7 @@ class TaskCheck:
         self._default_timeout = _timeout(defaults) or DEFAULT_TIMEOUT_MS
         self._activities = activities
         self._targets = targets
+        self._durable = DurableCheck(orchestrations, nearest)
         self._nearest = nearest
         self._signals: dict[str, tuple[Json, str]] = {}  # name -> schema, and where it stands
 
@@ -43,12 +46,14 @@ class TaskCheck:
         yield from self._work(task, path, self._default_retry)
         if task.get("type") == "signal":
             yield from self._signal(task, path)
+        yield from self._durable.check(task, path)
         yield from _heartbeat(task, path, self._default_timeout)
         outer = {**self._default_retry, **_retry(task)}
         if isinstance(do := task.get("do"), dict):
             yield from self._work(do, f"{path}.do", outer)
             if do.get("type") == "signal":
                 yield from self._signal(do, f"{path}.do")
+            yield from self._durable.check(do, f"{path}.do", item=True)
             yield from _heartbeat(do, f"{path}.do", _timeout(task) or self._default_timeout)
         if isinstance(compensate := task.get("compensate"), dict):
             yield from self._work(compensate, f"{path}.compensate", self._default_retry)
@@ -96,6 +101,7 @@ class TaskCheck:
         name, schema = task.get("signal"), task.get("schema")
         if not isinstance(name, str):
             return
+        yield from self._durable.awaited(name, path)
         first, where = self._signals.setdefault(name, (schema, path))
         if first != schema:
             message = f'the signal "{name[:80]}" has another schema in {where}'

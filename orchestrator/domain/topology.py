@@ -27,7 +27,11 @@ class QueueSpec:
 
 
 ORCHESTRATION_QUEUE: Final = "orchestration"
+TASKS_HIGH_QUEUE: Final = "tasks-high"
 TASKS_STANDARD_QUEUE: Final = "tasks-standard"
+TASKS_LOW_QUEUE: Final = "tasks-low"
+TASK_QUEUES: Final = (TASKS_HIGH_QUEUE, TASKS_STANDARD_QUEUE, TASKS_LOW_QUEUE)
+"""One for each class of executions (`domain/priority.py`)."""
 EVENTS_QUEUE: Final = "events"
 """Where other systems put events (CloudEvents or Event Grid's schema) for triggers."""
 
@@ -41,17 +45,14 @@ QUEUES: Final[dict[str, QueueSpec]] = {
             max_delivery_count=10,
             duplicate_window_seconds=600,
         ),
-        QueueSpec(
-            name=TASKS_STANDARD_QUEUE,
-            lock_seconds=60,
-            max_delivery_count=10,
-            duplicate_window_seconds=600,
-        ),
-        QueueSpec(
-            name=EVENTS_QUEUE,
-            lock_seconds=60,
-            max_delivery_count=10,
-            duplicate_window_seconds=600,
+        *(
+            QueueSpec(
+                name=name,
+                lock_seconds=60,
+                max_delivery_count=10,
+                duplicate_window_seconds=600,
+            )
+            for name in (*TASK_QUEUES, EVENTS_QUEUE)
         ),
     )
 }
@@ -139,4 +140,5 @@ and the message is somebody else's before the host steps in."""
 MAX_ORCHESTRATION_BATCH: Final = 32
 """Messages in one orchestration batch: small, because batches get no lock renewal."""
 MAX_CONCURRENT_TASKS: Final = 64
-"""Single messages that one worker process runs at once."""
+"""Single messages of one queue that one worker process runs at once. Each class of tasks has as
+many of its own, so that none waits for another's tasks to end."""

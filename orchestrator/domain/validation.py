@@ -7,7 +7,7 @@ still have its cycles and its expressions checked. Models check the single value
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,10 +56,14 @@ class Tasks:
 
 
 def validate(
-    raw: Json, *, activities: frozenset[str] | None, targets: frozenset[str] | None = None
+    raw: Json,
+    *,
+    activities: frozenset[str] | None,
+    targets: frozenset[str] | None = None,
+    orchestrations: Mapping[str, Sequence[int]] | None = None,
 ) -> Validated:
     """Check a definition. `activities`: the registered names, `targets`: those that events can be
-    published to; None: any name is fine.
+    published to, `orchestrations`: the versions of each code workflow; None: any name is fine.
 
     Raises `InvalidError` with every problem in `details`.
     """
@@ -85,7 +89,7 @@ def validate(
     except ValidationError as error:
         found = translate(error, tasks.paths, nearest)
         problems += [item for item in found if not (too_many and item.code == "NO_TASKS")]
-    task_check = TaskCheck(raw, activities, nearest, targets)
+    task_check = TaskCheck(raw, activities, nearest, targets, orchestrations)
     problems += _check_whole(raw, tasks, task_check, nearest)
     if problems or definition is None:
         raise _invalid(problems)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.domain.expressions import Expression, Template
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.tolerance import NONE, Tolerance
 
@@ -107,7 +108,8 @@ class TaskSpec:
     target: str = ""  # publish: name of where the event goes
     template: Template | None = None
     """What the worker resolves: activity -> its input, http -> the request object,
-    transform -> the output, publish -> the event, workflow -> the child's input."""
+    transform -> the output, publish -> the event, workflow and durable -> the input of what they
+    start."""
     workflow: str = ""  # workflow: the child's name…
     workflow_version: int | None = None  # …and version; None: the one of the parent's start
     duration_ms: int | None = None  # wait: this long…
@@ -121,8 +123,8 @@ class TaskSpec:
     schema: Any = None  # signal: JSON Schema of its payload, None: anything
     output_schema: Any = None  # activity, http: JSON Schema of its output, None: anything
     undoes: int | None = None  # a compensation: position of the task that it undoes
-    raw: Mapping[str, Any] | None = None
-    """The task as written, for types whose behaviour lives in a later layer."""
+    orchestration: str = ""  # durable: the code workflow's name…
+    orchestration_version: int | None = None  # …and version; None: the one of the start
 
     @property
     def listener(self) -> TaskSpec | None:
@@ -170,6 +172,7 @@ class Workflow:
     successors: tuple[tuple[int, ...], ...]  # position -> positions that need it
     on_failure: OnFailure = OnFailure.FAIL_FAST
     timeout_ms: int | None = None  # of the whole execution
+    priority: Priority = Priority.STANDARD
     output: Template | None = None
     input_schema: Any = None  # JSON Schema (dict or bool), None: anything
     signals: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
@@ -178,6 +181,23 @@ class Workflow:
     concurrency: ConcurrencySpec | None = None
     undo: Mapping[int, int] = field(default_factory=dict[int, int])
     """Task -> its compensation: a task of its own, behind all that the definition names."""
+    hears: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Signal name -> position of the `durable` task that it is handed to."""
+    code: bool = False
+    """A code workflow: its only task is the orchestration, and every signal is handed to it."""
+
+    def hearer(self, signal: str) -> int | None:
+        """The `durable` task that signals of this name are handed to, by position."""
+        return 0 if self.code else self.hears.get(signal)
+
+    def takes(self, signal: str) -> bool:
+        """Whether anything wants signals of this name."""
+        return signal in self.signals or self.hearer(signal) is not None
+
+    @property
+    def takes_signals(self) -> bool:
+        """Whether anything wants any signal."""
+        return bool(self.signals or self.hears or self.code)
 
     @property
     def visible(self) -> int:

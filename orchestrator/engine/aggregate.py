@@ -17,7 +17,7 @@ from orchestrator.domain.state import ExecutionState, MapState
 from orchestrator.domain.status import Code
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import catalog, documents
+from orchestrator.engine import catalog, code_catalog, documents
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import NotFound, Unavailable
@@ -112,7 +112,9 @@ async def from_document(
     corrupt document causes."""
     documents.check_version(body)
     partition = (body["tenantId"], body["executionId"])
-    workflow = await catalog.compiled(engine, partition[0], body["workflow"], body["version"])
+    code = body.get("kind") == code_catalog.KIND
+    name, version = body["workflow"], body["version"]
+    workflow = await catalog.compiled(engine, partition[0], name, version, code=code)
     state = body["state"]
     chunks: dict[int, list[str]] = {}
     if items:

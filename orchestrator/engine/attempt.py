@@ -229,6 +229,14 @@ async def _egress(engine: Engine, tenant: str, spec: TaskSpec) -> Egress:
     return await engine.part(EgressBook).of(tenant)
 
 
+async def given(engine: Engine, claim: Claim) -> Json:
+    """The input of what a claimed task starts: an operator's, or its own. Raises as `resolve`."""
+    edited = claim.doc.get("inputOverride")
+    if edited is not None:
+        return await claimcheck.load(engine, Payload.from_doc(edited))
+    return await resolve(engine, claim.aggregate, claim.spec, claim.item)
+
+
 async def _request(engine: Engine, call: ActivityCall, spec: TaskSpec) -> Json:
     """Run an http task under a span that the service continues. Host only: a path or a query may
     hold anything."""

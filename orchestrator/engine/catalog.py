@@ -19,6 +19,7 @@ from orchestrator.domain import jsonvalues
 from orchestrator.domain.compile import load_workflow
 from orchestrator.domain.definition import Definition
 from orchestrator.domain.errors import (
+    ConflictError,
     InvalidError,
     NotFoundError,
     TooLargeError,
@@ -31,11 +32,11 @@ from orchestrator.domain.tenant_limits import Limit
 from orchestrator.domain.topology import CATALOG, MAX_BODY_BYTES, SCHEMA_VERSION
 from orchestrator.domain.validation import validate
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import admission, documents
+from orchestrator.engine import admission, code_catalog, documents
 from orchestrator.engine import publish as publish_task
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.engine.views import PublishResult, VersionSummary, VersionView, WorkflowSummary
+from orchestrator.engine.views import PublishResult
 from orchestrator.ports import (
     Conflict,
     Create,
@@ -43,9 +44,7 @@ from orchestrator.ports import (
     NotFound,
     Operation,
     PreconditionFailed,
-    Query,
     Replace,
-    Where,
 )
 
 PUBLISH_ATTEMPTS = 20
@@ -53,14 +52,15 @@ READ_AT_ONCE = 500
 BYTES_PER_TASK = 4_000
 """What a task of a compiled definition takes in memory (measured: 1,200 without expressions, 3,600
 with one)."""
-After = tuple[str | int, str] | None
 
 
-def _head_id(name: str) -> str:
+def head_id(name: str) -> str:
+    """Id of a workflow's head document."""
     return f"workflow:{name}"
 
 
-def _version_id(name: str, number: int) -> str:
+def version_id(name: str, number: int) -> str:
+    """Id of a version's document."""
     return f"version:{name}:{number:08}"
 
 
@@ -75,6 +75,7 @@ async def publish(
         source,
         activities=engine.activities.names(),
         targets=publish_task.targets(engine),
+        orchestrations={name: engine.code.versions(name) for name in engine.code.names()},
     )
     if missing := unsupported(validated):
         raise InvalidError(
@@ -89,7 +90,9 @@ async def publish(
     digest = jsonvalues.body_hash(definition)
     name = validated.definition.name
     for _ in range(PUBLISH_ATTEMPTS):
-        head = await _read(engine, tenant, _head_id(name))
+        head = await read(engine, tenant, head_id(name))
+        if head is None and name in engine.code.names():
+            raise _is_code(name, "choose another name for the definition")
         latest = int(head.body["latest"]) if head else 0
         same = head is not None and head.body["hash"] == digest and not head.body["archived"]
         if not same and (own := own_version(validated.definition, latest + 1)):
@@ -127,7 +130,7 @@ def _publication(
     number = (int(head.body["latest"]) if head else 0) + 1
     name = definition.name
     new_head: dict[str, Any] = {
-        "id": _head_id(name),
+        "id": head_id(name),
         "type": "workflow",
         "tenantId": tenant,
         "v": SCHEMA_VERSION,
@@ -140,7 +143,7 @@ def _publication(
         "updatedAt": now,
     }
     version: dict[str, Any] = {
-        "id": _version_id(name, number),
+        "id": version_id(name, number),
         "type": "version",
         "tenantId": tenant,
         "v": SCHEMA_VERSION,
@@ -154,62 +157,13 @@ def _publication(
     return [Replace(new_head, head.etag) if head else Create(new_head), Create(version)]
 
 
-async def workflow(engine: Engine, tenant: str, name: str) -> WorkflowSummary:
-    """Raises `NotFoundError`."""
-    return _summary((await head(engine, tenant, name)).body)
-
-
-async def workflows(
-    engine: Engine, tenant: str, *, limit: int, after: After
-) -> tuple[list[WorkflowSummary], After]:
-    """A page of the tenant's workflows by name, archived ones included."""
-    found = await engine.store.query(
-        CATALOG,
-        Query(
-            partition=(tenant,), where=(Where("type", "=", "workflow"),), limit=limit, after=after
-        ),
-    )
-    return [_summary(doc.body) for doc in found], _next(found, limit)
-
-
-async def versions(
-    engine: Engine, tenant: str, name: str, *, limit: int, after: After
-) -> tuple[list[VersionSummary], After]:
-    """A page of a workflow's versions, oldest first. Raises `NotFoundError`."""
-    await head(engine, tenant, name)
-    found = await engine.store.query(
-        CATALOG,
-        Query(
-            partition=(tenant,),
-            where=(Where("type", "=", "version"), Where("name", "=", name)),
-            limit=limit,
-            after=after,
-        ),
-    )
-    return [VersionSummary(**_version_fields(doc.body)) for doc in found], _next(found, limit)
-
-
-async def version(engine: Engine, tenant: str, name: str, number: int) -> VersionView:
-    """One version with its definition. Raises `NotFoundError`."""
-    found = await head(engine, tenant, name)
-    doc = await _read(engine, tenant, _version_id(name, number))
-    if doc is None:
-        raise NotFoundError(
-            f"workflow {name!r} has no version {number}; the latest is {found.body['latest']}",
-            code="VERSION_NOT_FOUND",
-        )
-    return VersionView(
-        **_version_fields(doc.body),
-        archived=found.body["archived"],
-        definition=jsonvalues.loads(doc.body["definition"]),
-    )
-
-
 async def archive(engine: Engine, tenant: str, name: str) -> None:
     """No new executions from now on; running ones go on. Publishing again brings it back.
     Idempotent. Raises `NotFoundError`."""
     for _ in range(PUBLISH_ATTEMPTS):
         found = await head(engine, tenant, name)
+        if is_code(found):
+            raise _is_code(name, "it goes when the app is deployed without it")
         if found.body["archived"]:
             return
         body = {**found.body, "archived": True, "updatedAt": engine.clock.now()}
@@ -229,8 +183,11 @@ async def archive(engine: Engine, tenant: str, name: str) -> None:
 
 
 async def head(engine: Engine, tenant: str, name: str) -> Document:
-    """The workflow's head document. Raises `NotFoundError`."""
-    found = await _read(engine, tenant, _head_id(name))
+    """The workflow's head document; of a code workflow, what it would be. Raises
+    `NotFoundError`."""
+    found = await read(engine, tenant, head_id(name))
+    if found is None:
+        found = code_catalog.head(engine, tenant, name)
     if found is None:
         raise unknown(name)
     return found
@@ -248,21 +205,70 @@ async def latest(engine: Engine, tenant: str, names: Sequence[str]) -> dict[str,
     """Name -> latest version, of those that exist and are not archived."""
     result: dict[str, int] = {}
     for at in range(0, len(names), READ_AT_ONCE):
-        ids = [_head_id(name) for name in names[at : at + READ_AT_ONCE]]
+        ids = [head_id(name) for name in names[at : at + READ_AT_ONCE]]
         found = await patiently(engine, engine.store.read_many, CATALOG, (tenant,), ids)
         heads = [doc.body for doc in found.values() if not doc.body["archived"]]
         result |= {head["name"]: int(head["latest"]) for head in heads}
+        own = {doc.body["name"] for doc in found.values()}
+        for name in set(names[at : at + READ_AT_ONCE]) - own:
+            if versions := engine.code.versions(name):
+                result[name] = versions[-1]
     return result
 
 
-async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workflow:
-    """The runnable form of a version; cached, because versions never change. Raises
-    `NotFoundError`."""
+def is_code(head: Document) -> bool:
+    """Whether it is of a code workflow."""
+    return head.body.get("kind") == code_catalog.KIND
+
+
+def kind_fields(head: Document) -> dict[str, Any]:
+    """What the header of an execution says about the kind of its workflow."""
+    return {"kind": code_catalog.KIND} if is_code(head) else {}
+
+
+def number_of(head: Document, version: int | None) -> int:
+    """The version that is meant; None: the latest. Raises `NotFoundError`."""
+    latest = int(head.body["latest"])
+    known = head.body["versions"] if is_code(head) else range(1, latest + 1)
+    if version is not None and version not in known:
+        raise no_version(head, version)
+    return latest if version is None else version
+
+
+async def runnable(
+    engine: Engine, tenant: str, head: Document, version: int | None = None
+) -> Workflow:
+    """The runnable form of a version, or of the latest. Raises `NotFoundError`."""
+    number = int(head.body["latest"]) if version is None else version
+    return await compiled(engine, tenant, head.body["name"], number, code=is_code(head))
+
+
+def no_version(head: Document, number: int) -> NotFoundError:
+    """There is no such version."""
+    name, latest = head.body["name"], head.body["latest"]
+    return NotFoundError(
+        f"workflow {name!r} has no version {number}; the latest is {latest}",
+        code="VERSION_NOT_FOUND",
+    )
+
+
+def _is_code(name: str, hint: str) -> ConflictError:
+    message = f"{name!r} is a code workflow, which is deployed with the app; {hint}"
+    return ConflictError(message, code="CODE_WORKFLOW")
+
+
+async def compiled(
+    engine: Engine, tenant: str, name: str, number: int, *, code: bool = False
+) -> Workflow:
+    """The runnable form of a version, of a code workflow if `code`; cached, because versions never
+    change. Raises `NotFoundError`."""
+    if code:
+        return code_catalog.compiled(engine, name, number)
     key = (tenant, name, number)
     cached: Workflow | None = engine.definitions.get(key)
     if cached is not None:
         return cached
-    doc = await _read(engine, tenant, _version_id(name, number))
+    doc = await read(engine, tenant, version_id(name, number))
     if doc is None:
         raise NotFoundError(f"workflow {name!r} has no version {number}", code="VERSION_NOT_FOUND")
     cached = engine.definitions.get(key)
@@ -273,35 +279,11 @@ async def compiled(engine: Engine, tenant: str, name: str, number: int) -> Workf
     return result
 
 
-async def _read(engine: Engine, tenant: str, id: str) -> Document | None:
+async def read(engine: Engine, tenant: str, id: str) -> Document | None:
+    """A document of the tenant's catalog; None if it is not there."""
     try:
         found = await patiently(engine, engine.store.read, CATALOG, (tenant,), id)
     except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
         return None
     documents.check_version(found.body)
     return found
-
-
-def _next(found: list[Document], limit: int) -> After:
-    return (found[-1].id, found[-1].id) if len(found) == limit else None
-
-
-def _summary(body: dict[str, Any]) -> WorkflowSummary:
-    return WorkflowSummary(
-        name=body["name"],
-        description=body["description"],
-        latest_version=body["latest"],
-        archived=body["archived"],
-        created_at=body["createdAt"],
-        updated_at=body["updatedAt"],
-    )
-
-
-def _version_fields(body: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": body["name"],
-        "version": body["version"],
-        "hash": body["hash"],
-        "published_at": body["createdAt"],
-        "published_by": body["publishedBy"],
-    }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 
-from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import (
     NotFoundError,
     ThrottledError,
@@ -18,19 +17,15 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
-from orchestrator.domain.messages import Message, MessageType
-from orchestrator.domain.payload import Payload
-from orchestrator.domain.status import TaskStatus
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.topology import MAX_CHILD_DEPTH
-from orchestrator.engine import attempt, claimcheck, claims, results, submit, telemetry, waiting
+from orchestrator.engine import attempt, parking, submit, telemetry, waiting
 from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
 from orchestrator.engine.leases import LeaseKeeper
-from orchestrator.engine.parked import Parked
 from orchestrator.ports import PayloadNotFound, StoreError, TransportError
 
 log = logging.getLogger(__name__)
@@ -72,7 +67,9 @@ async def begin(engine: Engine, claim: Claim) -> Outcome | None:
         return Outcome(failure=_failure(claim, error))
     except Exception as error:
         return Outcome(failure=_failure(claim, error))
-    await _wait(engine, claim)
+    child = claim.doc["child"]
+    if await parking.wait(engine, claim, child, child["execution"]):
+        await _look_if_over(engine, claim)
     return None
 
 
@@ -81,7 +78,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
     depth = parent.header.get("depth", 0) + 1
     if depth > MAX_CHILD_DEPTH:
         raise _TooDeep
-    given = await _input(engine, claim)
+    given = await attempt.given(engine, claim)
     if not await engine.part(LeaseKeeper).may_begin(claim):
         raise LeaseLost
     pinned = parent.header.get("pins", {}).get(spec.workflow)
@@ -91,6 +88,7 @@ async def _submit(engine: Engine, claim: Claim) -> None:
         "parent": parent.execution,
         "parentTask": {**place, "number": claim.doc["child"]["number"]},
         "depth": depth,
+        "priority": Priority.of(parent.header).value,
     }
     if hops := parent.header.get("hops"):
         header["hops"] = hops
@@ -109,42 +107,13 @@ async def _submit(engine: Engine, claim: Claim) -> None:
     )
 
 
-async def _input(engine: Engine, claim: Claim) -> Json:
-    edited = claim.doc.get("inputOverride")
-    if edited is not None:
-        return await claimcheck.load(engine, Payload.from_doc(edited))
-    return await attempt.resolve(engine, claim.aggregate, claim.spec, claim.item)
-
-
-async def _wait(engine: Engine, claim: Claim) -> None:
-    """The task's document says from now on that it waits."""
-    now, look = engine.clock.now(), engine.tunables.silence_ms
-    child = {**claim.doc["child"], "lookMs": look}
-    deadline = child.get("deadlineAt")
-    if deadline is None and claim.spec.timeout_ms < MAX_DURATION_MS:
-        deadline = child["deadlineAt"] = now + claim.spec.timeout_ms
-    due_at = now + look if deadline is None else min(now + look, deadline)
-    *before, last = claim.doc["attempts"]
-    fields = {
-        "status": TaskStatus.WAITING.value,
-        "child": child,
-        "attempts": [*before, {**last, "child": child["execution"]}],
-        "sweepAt": due_at + (0 if deadline is None else engine.tunables.retry_grace_ms),
-    }
-    if await results.park(engine, claim, fields, deadline):
-        await _look_if_over(engine, claim)
-
-
 async def _look_if_over(engine: Engine, claim: Claim) -> None:
     """The execution may have been cancelled while the child was started: whoever came to tell met
     our lease. The sweeper would find it, but a child's work should not run until then."""
-    message = Message(
-        MessageType.RUN_TASK, *claim.aggregate.partition, claim.doc["task"], claim.item
-    )
     try:
-        found = await claims.claim(engine, message, _nobody)
-        if isinstance(found, Parked) and found.over:
-            await waiting.look(engine, message, (), found)
+        found = await parking.found_again(engine, claim)
+        if found is not None and found.over:
+            await waiting.look(engine, parking.message_of(claim), (), found)
     except (StoreError, TransportError, UnavailableError) as error:
         log.warning(
             "child's task not looked at again, the sweeper will",
@@ -152,41 +121,15 @@ async def _look_if_over(engine: Engine, claim: Claim) -> None:
         )
 
 
-async def _nobody(*_: object) -> claims.Refusal:
-    """Nothing is to be claimed by this look."""
-    return claims.Refusal("looked")
-
-
 async def _put_off(
     engine: Engine, claim: Claim, error: Exception, *, unknown: bool = False
 ) -> None:
-    """The platform takes no start now (limits, a full disk, a replica that lags): later, without
-    paying an attempt."""
-    log.warning(
-        "start of a child put off",
-        extra={
-            "action": "child.put_off",
-            "execution": claim.aggregate.execution,
-            "task": claim.doc["task"],
-            "error": type(error).__name__,
-        },
-    )
+    """The platform takes no start now: later."""
     delay = error.retry_after_ms if isinstance(error, ThrottledError) else BUSY_MS
-    now, child = engine.clock.now(), claim.doc["child"]
+    child = claim.doc["child"]
     if unknown:
         delay, child = UNKNOWN_MS, {**child, "unknown": child.get("unknown", 0) + 1}
-    *before, last = claim.doc["attempts"]
-    put_off = Failure(
-        type=FailureType.PUT_OFF, message=f"{type(error).__name__}: {error}"
-    ).bounded()
-    fields = {
-        "status": TaskStatus.RETRYING.value,
-        "dueAt": now + delay,
-        "granted": claim.doc.get("granted", 0) + 1,
-        "child": child,
-        "attempts": [*before, {**last, "endedAt": now, "error": put_off.to_doc()}],
-    }
-    await results.park(engine, claim, fields, now + delay)
+    await parking.put_off(engine, claim, error, child, delay)
 
 
 class _TooDeep(Exception):

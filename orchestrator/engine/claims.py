@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.domain import kin
+from orchestrator.domain import kin, orchestration
 from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import (
@@ -176,7 +177,9 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         return Refusal("pastDeadline")  # the orchestrator fails it: its timer is due
     if doc is not None and doc["status"] == TaskStatus.RUNNING.value:
         if doc["lease"]["until"] > now:
-            return Refusal("leased")
+            # Word of an orchestration must not be lost to the worker that is starting it.
+            durable = spec.type is TaskType.DURABLE
+            return Refusal("leased", again_ms=STALE_READ_MS if durable else None)
         if ended := _take_over(aggregate, spec, doc, existing and existing.etag, now):
             return ended
     elif doc is not None and not giving_back and doc.get("dueAt", 0) > now:
@@ -214,6 +217,9 @@ async def _take(
     body["attempt"] += 1
     if spec.type is TaskType.WORKFLOW:
         body["child"] = kin.next_child(partition, body)
+    elif spec.type is TaskType.DURABLE:
+        own = aggregate.workflow.code
+        body["instance"] = orchestration.next_instance(partition, body, own=own)
     body["attempts"] = [
         *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
         {"attempt": body["attempt"], "worker": engine.worker, "startedAt": now},
@@ -281,6 +287,8 @@ def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:
     doc |= {"task": message.task, "attempt": 0, "attempts": []}
     if message.item is not None:
         doc["item"] = message.item
+    if message.priority is not Priority.STANDARD:
+        doc["priority"] = message.priority.value
     return doc
 
 

@@ -106,7 +106,7 @@ async def commit(
     outgoing += kin.messages(
         aggregate.workflow, partition, aggregate.header, aggregate.state, state
     )
-    sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
+    sends = outbox.build(engine, partition, outgoing, now=now, header=aggregate.header)
     operations: list[Operation] = [Replace(body, aggregate.etag), Create(record)]
     operations += [Create(doc) for doc in sends]
     operations += [Upsert(doc) for doc in _map_documents(aggregate, state)]

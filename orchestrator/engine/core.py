@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from orchestrator.domain.breakers import BreakerRules
 from orchestrator.domain.retention import Retention
 from orchestrator.domain.tenant_limits import TenantLimits
+from orchestrator.domain.topology import MAX_CONCURRENT_TASKS
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -26,6 +27,7 @@ from orchestrator.ports import (
     Transport,
 )
 from orchestrator.ports_auth import Authenticator, Closed
+from orchestrator.ports_durable import CodeWorkflows, Empty, Orchestrations
 from orchestrator.ports_events import EventSink
 from orchestrator.ports_telemetry import Backlog, NoTracer, Pinging, Tracer
 
@@ -64,6 +66,10 @@ class Tunables:
     """How long one operation keeps trying while the store throttles or does not answer."""
     scheduler_lease_ms: int = 30_000
     """A scheduler that does not renew its leadership for this long may be replaced."""
+    task_places: int = MAX_CONCURRENT_TASKS
+    """Messages of one task queue that this process takes at once, as `host.json` says."""
+    active_ms: int = 60_000
+    """How long a tenant that had work counts as one who wants its share; 0: no fair shares."""
     breaker: BreakerRules = field(default_factory=BreakerRules)
     retention: Retention = field(default_factory=Retention)
     secrets_ttl_ms: int = 5 * 60_000
@@ -101,6 +107,10 @@ class Engine:
     """Where events for targets outside of the platform go. None: to its own queue of events."""
     event_targets: frozenset[str] = frozenset()
     """Names of further targets, where there is no sink for them."""
+    code: CodeWorkflows = field(default_factory=Empty)
+    """The code workflows that are deployed with this app."""
+    orchestrations: Orchestrations | None = None
+    """The task hub that runs them. None: this process has none, and starts are put off."""
     tunables: Tunables = field(default_factory=Tunables)
     metrics: Metrics = field(default_factory=Metrics)
     tracer: Tracer = field(default_factory=NoTracer)
@@ -154,8 +164,9 @@ class Engine:
         parts = [part for part in self.parts.values() if hasattr(part, "close")]
         self.parts.clear()
         failed: list[Exception] = []
-        sinks = () if self.sink is None else (self.sink,)
-        ports = (self.activities, *sinks, self.transport, self.store)
+        given = (self.sink, self.orchestrations)
+        optional = tuple(port for port in given if port is not None)
+        ports = (self.activities, *optional, self.transport, self.store)
         # The tracer last but for the others: what is closed before it may still be traced.
         for closing in (*parts, *ports, self.tracer, *self.others):
             try:

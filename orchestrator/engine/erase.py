@@ -18,7 +18,7 @@ from orchestrator.domain.erasure import scrub
 from orchestrator.domain.errors import ConflictError, InvalidError, UnavailableError
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import audit, documents, inspect
+from orchestrator.engine import audit, documents, inspect, instances
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
@@ -48,6 +48,7 @@ async def erase(
         query = Query(partition=partition, after=after, limit=PAGE)
         found = await patiently(engine, engine.store.query, EXECUTIONS, query)
         for doc in found:
+            await _purge(engine, doc.body)
             await _scrub(engine, partition, doc)
         if len(found) < PAGE:
             break
@@ -108,6 +109,16 @@ async def _mark(engine: Engine, partition: tuple[str, str], mark: str, by: str) 
         if await _replace(engine, partition, found, {**body, mark: engine.clock.now()}):
             return body
     raise UnavailableError("the execution changes too fast; send the same request again")
+
+
+async def _purge(engine: Engine, body: dict[str, Any]) -> None:
+    try:
+        await instances.purge(engine, body)
+    except instances.Away as away:
+        raise UnavailableError(
+            f"the history of an orchestration cannot be erased now ({away}); send the same request "
+            "again"
+        ) from away
 
 
 async def _scrub(engine: Engine, partition: tuple[str, str], doc: Document | None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from orchestrator.domain.errors import UnavailableError
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import TASK_QUEUES, TASKS_STANDARD_QUEUE
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import (
     attempt,
@@ -25,6 +25,7 @@ from orchestrator.engine import (
     handback,
     levels,
     notify,
+    orchestrations,
     results,
     telemetry,
     waiting,
@@ -33,6 +34,7 @@ from orchestrator.engine.claims import Claim, Ended, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.engine.parked import Parked
 from orchestrator.ports import Throttled, TransportError, Unavailable
@@ -41,22 +43,27 @@ from orchestrator.ports_telemetry import Span
 log = logging.getLogger(__name__)
 
 
-async def handle(engine: Engine, incoming: Incoming) -> None:
-    """Take one message. Raises only if neither the store nor the broker can be reached: the host
-    then abandons the message."""
-    levels.heard(engine, TASKS_STANDARD_QUEUE, [incoming])
+async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STANDARD_QUEUE) -> None:
+    """Take one message of `queue`. Raises only if neither the store nor the broker can be reached:
+    the host then abandons the message."""
+    levels.heard(engine, queue, [incoming])
     try:
         message = decode(incoming.body)
-        if message.queue != TASKS_STANDARD_QUEUE:
+        if message.queue not in TASK_QUEUES:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
-        await deadletters.capture(engine, incoming, queue=TASKS_STANDARD_QUEUE, reason=error.reason)
+        await deadletters.capture(engine, incoming, queue=queue, reason=error.reason)
         return
-    if message.type is MessageType.NOTIFY:
-        await notify.handle(engine, message, incoming)
+    lanes = engine.part(Lanes)
+    if lanes.overflows(queue, message.tenant):
+        await handback.move(engine, message, incoming)
         return
-    async with gate.Passage(engine, incoming) as passage:
-        await _take(engine, message, incoming, passage)
+    async with lanes.held(queue, message.tenant):
+        if message.type is MessageType.NOTIFY:
+            await notify.handle(engine, message, incoming)
+            return
+        async with gate.Passage(engine, incoming) as passage:
+            await _take(engine, message, incoming, passage)
 
 
 async def _take(
@@ -88,7 +95,7 @@ async def _take(
         await deadletters.capture(
             engine,
             incoming,
-            queue=TASKS_STANDARD_QUEUE,
+            queue=message.queue,
             reason=f"task {message.task}: {type(error).__name__}: {error}",
         )
         return
@@ -155,6 +162,8 @@ async def _attempt(engine: Engine, claim: Claim, passage: gate.Passage, span: Sp
     try:
         if claim.spec.type is TaskType.WORKFLOW:
             outcome = await children.begin(engine, claim)
+        elif claim.spec.type is TaskType.DURABLE:
+            outcome = await orchestrations.begin(engine, claim)
         else:
             outcome = await attempt.run(engine, claim)
         if outcome is not None:

@@ -22,10 +22,10 @@ from orchestrator.domain.status import STATUS_OF_CODE, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import claimcheck, documents, kinship, overdue, places, signal_docs
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.breakers_silence import without_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.parked import is_overdue
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.silence import without_postponed
 
 READ_AT_ONCE = 500
 _OUTCOME = {

@@ -1,9 +1,12 @@
-"""The worker's gate: whether a task may call its dependency now, asked before the claim.
+"""The worker's gate: whether a task may run now, asked before the claim. Two things can stop it:
+its tenant has no slot free (`slots`), or the breaker of what it calls is open (`breakers`).
 
-The task has no attempt then and its document is not touched. While the breaker is open, its message
-is sent again as a new one, due when the breaker is, and a little later by a share derived from the
-task. That is no hop of `handback`: it may go on for hours, and is dropped only when the task is
-found to be settled. One task gets the probe, and what becomes of it is told at the end.
+The task has no attempt then and its document is not touched. Its message is sent again as a new
+one: for a slot after a second, then two, and so on up to a minute; for a breaker when that is due;
+and a little later by a share derived from the task. That is no hop of `handback`: it may go on for
+hours, and is dropped only when the task is found to be settled. One task gets the breaker's probe,
+and what becomes of it is told at the end. The slot is held from before the claim until after the
+result is recorded.
 
 An `http` task's host is in its definition, unless an expression makes it: then the request is
 evaluated here, but only if the tenant has any breaker at all.
@@ -22,13 +25,14 @@ from orchestrator.domain.breakers import Breaker, BreakerStatus, Gate, Taken, Ve
 from orchestrator.domain.messages import Message
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.workflow import TaskSpec, TaskType
-from orchestrator.engine import attempt, claimcheck, outbox, telemetry
+from orchestrator.engine import attempt, claimcheck, handback, outbox, telemetry
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers import Breakers
 from orchestrator.engine.claims import Claim, Refusal
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
 from orchestrator.engine.lru import Lru
+from orchestrator.engine.slots import SlotBook
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +46,13 @@ POSTPONED: Final = "postponed"
 DUE: Final = "postponedUntil"
 """Property with the time for which it was postponed: tells it from copies of the same task."""
 REMEMBERED: Final = 100_000
+SLOTS: Final = "slots"
 
 
 @dataclass(frozen=True, slots=True)
 class Postponed(Refusal):
-    """The breaker does not let the task through. `due_at`: when to look again; None: another
-    message of the same `task` is on its way already, this copy is settled."""
+    """The task is not let through; `reason` says by what. `due_at`: when to look again; None:
+    another message of the same `task` is on its way already, this copy is settled."""
 
     task: tuple[object, ...] = ()
     due_at: int | None = None
@@ -56,7 +61,7 @@ class Postponed(Refusal):
 class _OnTheirWay:
     """Postponed messages that this process has sent, by task and attempt: when they are due. The
     sweeper, a broker or an operator may send the same task again; every copy would live as long as
-    the breaker is open. Past that time nothing is taken for a copy: a paused execution drops
+    the gate is closed. Past that time nothing is taken for a copy: a paused execution drops
     messages, and resuming it sends them anew."""
 
     def __init__(self, engine: Engine) -> None:
@@ -74,6 +79,7 @@ class Passage:
         self._tenant = ""
         self._probe: Taken | None = None
         self._dependency = ""
+        self._slot = False
 
     async def __aenter__(self) -> Passage:
         return self
@@ -84,6 +90,8 @@ class Passage:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._slot:
+            self._engine.part(SlotBook).give_back(self._tenant)
         # A process that is being stopped has no time for this; the probe's own time ends.
         if self._probe and (kind is None or issubclass(kind, Exception)):
             await self._tell(self._dependency, Verdict.NEUTRAL)
@@ -91,8 +99,16 @@ class Passage:
     async def admit(
         self, aggregate: Aggregate, spec: TaskSpec, item: int | None, doc: dict[str, Any] | None
     ) -> Refusal | str:
-        """Why the task must not be claimed now, or what it calls (`claims.Admit`). Never raises."""
+        """Why the task must not be claimed now, or what it calls (`claims.Admit`). Raises
+        `StoreError` if it needs a slot and the store cannot tell."""
         self._tenant = aggregate.partition[0]
+        key = (*aggregate.partition, spec.id, item, doc["attempt"] if doc is not None else 0)
+        slots = self._engine.part(SlotBook)
+        slots.came(self._tenant, key)
+        slot = await slots.take(self._tenant)
+        if slot is False:
+            return self._wait(SLOTS, key)
+        self._slot = slot is True
         self._dependency = await _dependency(self._engine, aggregate, spec, item, doc)
         if not self._dependency:
             return ""
@@ -103,8 +119,7 @@ class Passage:
             self._probe = Taken(token, breaker.opened_at)
         if gate is not Gate.WAIT:
             return self._dependency
-        key = (*aggregate.partition, spec.id, item, doc["attempt"] if doc is not None else 0)
-        return self._wait(breaker, key)
+        return self._wait("breaker", key, breaker)
 
     async def done(self, claim: Claim, outcome: attempt.Outcome) -> None:
         """Tell what the attempt says about the dependency. Never raises."""
@@ -131,44 +146,58 @@ class Passage:
             self._tenant, dependency, verdict, error=error, probe=probe
         )
 
-    def _wait(self, breaker: Breaker, task: tuple[object, ...]) -> Postponed:
+    def _wait(
+        self, reason: str, task: tuple[object, ...], breaker: Breaker | None = None
+    ) -> Postponed:
         now = self._engine.clock.now()
         sent = self._engine.part(_OnTheirWay).due
         due = sent.get(task)
         if due is not None and due > now and due != self._was_due:
-            return Postponed("postponedCopy")
+            # One that was called for a slot, and too late, may be called again.
+            return Postponed("postponedCopy", task=task if reason == SLOTS else ())
         wait = min(BASE_WAIT_MS << min(self._postponed, 16), MAX_WAIT_MS)
-        if breaker.status is BreakerStatus.HALF_OPEN:
+        if breaker is not None and breaker.status is BreakerStatus.HALF_OPEN:
             wait = min(wait, MAX_PROBING_WAIT_MS)
-        elif breaker.until is not None:
+        elif breaker is not None and breaker.until is not None:
             wait = max(BASE_WAIT_MS, min(breaker.until - now, breaker.span_ms, MAX_WAIT_MS))
         key = ":".join(map(str, (*task, self._postponed)))
         wait += rules_of.spread(key, max(BASE_WAIT_MS, wait // 2))
         sent.put(task, now + wait)
-        return Postponed("breaker", task=task, due_at=now + wait)
+        return Postponed(reason, task=task, due_at=now + wait)
 
 
 async def postpone(
     engine: Engine, message: Message, incoming: Incoming, refusal: Postponed
 ) -> None:
     """Send the message again, as a new one, due later. Raises `TransportError`."""
-    if refusal.due_at is None:
-        return
     times = _number(incoming.properties.get(POSTPONED, "")) + 1
-    again = outbox.out_message(
-        message,
-        engine.ids.new(),
-        refusal.due_at,
-        telemetry.parent_of([incoming]),
-        extra={POSTPONED: str(times), DUE: str(refusal.due_at)},
-    )
+    if refusal.due_at is None:
+        if refusal.task:
+            _call_later(engine, message, incoming, refusal, times - 1)
+        return
+    trace = telemetry.parent_of([incoming])
+    extra = {POSTPONED: str(times), DUE: str(refusal.due_at), **handback.lane([incoming])}
+    again = outbox.out_message(message, engine.ids.new(), refusal.due_at, trace, extra)
     try:
         await engine.transport.send([again])
     except BaseException:
         # The broker delivers this one again, and it must not be taken for a copy then.
         engine.part(_OnTheirWay).due.drop(refusal.task)
         raise
-    engine.metrics.count("weft_postponed_total", "breaker")
+    engine.metrics.count("weft_postponed_total", refusal.reason)
+    if refusal.reason == SLOTS:
+        _call_later(engine, message, incoming, refusal, times)
+
+
+def _call_later(
+    engine: Engine, message: Message, incoming: Incoming, refusal: Postponed, times: int
+) -> None:
+    """Have the task called as soon as a slot is free here; the call is a copy of what is on its
+    way."""
+    extra = {POSTPONED: str(times), **handback.lane([incoming])}
+    trace = telemetry.parent_of([incoming])
+    call = outbox.out_message(message, engine.ids.new(), None, trace, extra)
+    engine.part(SlotBook).waits(message.tenant, refusal.task, call)
 
 
 async def _dependency(

@@ -13,6 +13,7 @@ from orchestrator.domain.messages import Message
 from orchestrator.engine import outbox, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import LANE, OVERFLOW
 
 STALE_READ_MS = 500
 CLOCK_SKEW_MS = 5_000
@@ -22,6 +23,9 @@ BASE_DELAY_MS = 250
 MAX_DELAY_MS = 30_000
 HOPS = "hops"
 """Property that counts how often a message was handed back."""
+WORD = "word"
+"""Property of a message that is word of something (`END`); it stays when it is handed back."""
+END = "end"
 MAX_HOPS = 50
 """After this many, a message is dropped: state says what is due, and the sweeper sends it again."""
 MAX_STALE_HOPS = 5
@@ -49,12 +53,30 @@ async def send(
         )
         return
     due_at = engine.clock.now() + (growing(done) if delay_ms is None else delay_ms)
+    end = {WORD: END} if is_end(incoming) else {}
+    extra = {HOPS: str(done), **lane(incoming), **end}
     trace = telemetry.parent_of(incoming)
     outgoing = [
-        outbox.out_message(message, engine.ids.new(), due_at, trace, extra={HOPS: str(done)})
-        for message in messages
+        outbox.out_message(message, engine.ids.new(), due_at, trace, extra) for message in messages
     ]
     await engine.transport.send(outgoing)
+
+
+def lane(incoming: Sequence[Incoming]) -> dict[str, str]:
+    """The property of what is not in its class's queue: it stays there."""
+    return {LANE: OVERFLOW} if any(LANE in one.properties for one in incoming) else {}
+
+
+async def move(engine: Engine, message: Message, incoming: Incoming) -> None:
+    """Send a task's message to the low queue instead, as it is. Raises `TransportError`."""
+    extra = {**incoming.properties, LANE: OVERFLOW}
+    await engine.transport.send([outbox.out_message(message, engine.ids.new(), extra=extra)])
+    engine.metrics.count("weft_tasks_moved_total")
+
+
+def is_end(incoming: Sequence[Incoming]) -> bool:
+    """Whether one of these is word of an end."""
+    return any(one.properties.get(WORD) == END for one in incoming)
 
 
 def growing(hops: int) -> int:

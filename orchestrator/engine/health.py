@@ -15,6 +15,7 @@ from typing import Final
 
 from orchestrator.domain.topology import CONTROL
 from orchestrator.engine import levels
+from orchestrator.engine.code_catalog import Missing
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views import Check, HealthView
 
@@ -68,6 +69,8 @@ async def check(engine: Engine) -> HealthView:
     )
     checks = dict(zip(probes, answers, strict=True))
     checks |= {"backlog": backlog, "activities": _activities(engine)}
+    if engine.code.names() or Missing in engine.parts:
+        checks["codeWorkflows"] = _code(engine)
     if not checks["store"].ok:
         status = "down"
     else:
@@ -118,6 +121,13 @@ async def _backlog(engine: Engine) -> Check:
             },
         },
     )
+
+
+def _code(engine: Engine) -> Check:
+    """Whether tasks wait for a version of a code workflow that is not deployed here."""
+    missing = engine.part(Missing).lately(engine.clock.now())
+    detail = f"tasks wait for versions that are not deployed: {', '.join(missing)}"
+    return Check(ok=not missing, detail=detail if missing else "")
 
 
 def _activities(engine: Engine) -> Check:

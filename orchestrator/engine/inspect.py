@@ -12,7 +12,15 @@ from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import claimcheck, compensation, documents, project, sensitive, shapes
+from orchestrator.engine import (
+    claimcheck,
+    compensation,
+    documents,
+    live,
+    project,
+    sensitive,
+    shapes,
+)
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.history import commits
@@ -92,6 +100,7 @@ async def execution(
         waited, pause = waited + pause, min(pause * 3 // 2, POLL_LAST_MS)
     failure = found.state.failure
     header = found.header
+    shown = await live.of_execution(engine, found) if found.workflow.code else None
     seen = await sensitive.shown(engine, found, reveal)
     return ExecutionView(
         **shapes.summary(header, found.state),
@@ -117,6 +126,7 @@ async def execution(
         error=shapes.failure(failure.failure.to_doc(), failure.task, failure.index)
         if failure
         else None,
+        orchestration=shown,
         links=links(execution),
     )
 
@@ -260,6 +270,7 @@ async def task(
         **shapes.task(found, at, doc, item),
         **shapes.task_details(found, at, doc, item),
         output=seen.value(marks, await claimcheck.load(engine, output)),
+        orchestration=await live.of_task(engine, doc),
     )
 
 

@@ -282,7 +282,9 @@ async def _messages(
         raise ConflictError(
             "a message can be retried as it is, or discarded", code=f"CANNOT_{wish.action.upper()}"
         )
-    sends = outbox.build(engine, partition, outgoing, now=now)
+    classes = [one.message.priority.value for one in outgoing]  # one execution: all alike
+    header = {"priority": classes[0]} if classes else {}
+    sends = outbox.build(engine, partition, outgoing, now=now, header=header)
     marks = [letters_wish.marked(letter, wish, now) for letter in found]
     await _write(engine, partition, [*marks, *(Create(doc) for doc in sends)])
     await relay.send_now(engine, sends)

@@ -57,7 +57,7 @@ async def act(
             }
             operations.append(Replace(body, doc.etag))
             outgoing.append(Outgoing(Message(MessageType.NOTIFY, *partition, key)))
-    sends = outbox.build(engine, partition, outgoing, now=now)
+    sends = outbox.build(engine, partition, outgoing, now=now, header={})
     operations += [Create(entry) for entry in sends]
     try:
         await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.domain import dependencies, jsonvalues
+from orchestrator.domain import dependencies, jsonvalues, orchestration
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.events import FailureAccepted, TaskOverridden, TasksReopened, TasksReset
 from orchestrator.domain.failure import Failure
@@ -152,6 +152,8 @@ def again(
         "dueAt": now,
         "sweepAt": now + grace,
     }
+    if value is None and "instance" in body:
+        body["instance"] = orchestration.taken_up(body["instance"])
     if value is not None:
         body["inputOverride"] = value
         if dependency := _called(wish.value) if http else "":

@@ -92,12 +92,17 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_messages_dropped_total": Metric("Messages given up; the sweeper knows", "reason"),
     "weft_unknown_executions_total": Metric("Messages for executions that are not there"),
     "weft_postponed_total": Metric("Tasks put off without an attempt, by what stops them", "gate"),
+    "weft_tasks_moved_total": Metric("Task messages moved to the low queue: others want a share"),
+    "weft_slots_held": Metric(
+        "Slots of all tenants with a limit that were held at the sweeper's last count", gauge=True
+    ),
     # Dependencies.
     "weft_breaker_state": Metric(
         "Circuit breakers: 0 closed, 1 half open, 2 open", "dependency", gauge=True
     ),
     "weft_breaker_transitions_total": Metric("Changes of circuit breakers", "change"),
     "weft_breaker_trouble_total": Metric("Breakers that could not be read or written"),
+    "weft_durable_unavailable_total": Metric("Calls of Durable Functions without an answer"),
     "weft_limited_total": Metric("Refused or put off because of a tenant's limit", "limit"),
     "weft_limits_trouble_total": Metric("Limits that could not be looked up; nobody was refused"),
     "weft_store_throttled_total": Metric("Answers of the store: too many requests"),

@@ -193,7 +193,7 @@ async def _record(
     if failure is not None and body["status"] == TaskStatus.DEAD_LETTERED.value:
         retryable = is_retryable(spec.retry, failure)
         letter = letters.of_notification(aggregate, body, failure, now, retryable=retryable)
-    sends = outbox.build(engine, partition, outgoing, now=now, traceparent=aggregate.traceparent)
+    sends = outbox.build(engine, partition, outgoing, now=now, header=aggregate.header)
     operations = [Replace(body, etag), *(Create(entry) for entry in sends)]
     if letter is not None:
         operations.append(Create(letter))

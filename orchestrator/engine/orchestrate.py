@@ -40,6 +40,7 @@ from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.incoming import Incoming
+from orchestrator.engine.lanes import Lanes
 from orchestrator.engine.signalled_items import ItemsEnded
 from orchestrator.ports import Throttled, TransportError, Unavailable
 from orchestrator.ports_telemetry import Span
@@ -80,6 +81,7 @@ async def handle(engine: Engine, batch: Sequence[Incoming]) -> None:
         group = groups.setdefault((message.tenant, message.execution), _Group())
         group.messages.append(message)
         group.incoming.append(incoming)
+    engine.part(Lanes).note({tenant for tenant, _ in groups})
     if len(groups) == 1:  # the common case needs no tasks
         [(partition, group)] = groups.items()
         await _safely(engine, partition, group)
@@ -277,6 +279,8 @@ async def _hand_back_unseen(
     incoming: Sequence[Incoming],
 ) -> None:
     unseen = signal_docs.unseen(aggregate.state, messages)
+    if unseen and aggregate.workflow.takes_signals:
+        unseen = await signal_docs.still_unseen(engine, aggregate.partition, unseen)
     if unseen and not shapes.waiting_for(aggregate):
         await handback.send(
             engine,

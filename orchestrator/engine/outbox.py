@@ -1,10 +1,10 @@
 """The transactional outbox: messages stored with the change that causes them, sent afterwards.
 
-An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent", "sweepAt"}`, a
-message to another execution (a child's to its parent) with that one's id as a fifth field;
-its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the same on every
-resend of the entry, so that the broker's duplicate detection removes doubles, and never used for
-anything else.
+An outbox document is `{"messages": [[type, task, item, dueAt], …], "traceparent"?, "priority"?,
+"lane"?, "sweepAt"}`, a message to another execution (a child's to its parent) with that one's id as
+a fifth field; its presence means "not known to be sent". Message ids are `{outbox id}.{index}`: the
+same on every resend of the entry, so that the broker's duplicate detection removes doubles, and
+never used for anything else.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Any
 
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.priority import Priority
+from orchestrator.domain.topology import TASK_QUEUES, TASKS_LOW_QUEUE
 from orchestrator.engine import documents, telemetry
 from orchestrator.engine.core import Engine
+from orchestrator.engine.lanes import LANE, OVERFLOW, Lanes
 from orchestrator.ports import OutMessage
 from orchestrator.ports_telemetry import is_sampled
 
@@ -32,12 +35,40 @@ def build(
     outgoing: Sequence[Outgoing],
     *,
     now: int,
-    traceparent: str = "",
+    header: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Outbox documents for `outgoing`, to be created in the committing batch. A trace that nobody
-    records is not sent along: whoever needs it finds it in the execution."""
-    traceparent = traceparent if is_sampled(traceparent) else ""
-    per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // MAX_DOCUMENTS))
+    """Outbox documents for `outgoing`, to be created in the committing batch. `header`: of the
+    execution; its class goes with the messages, and its trace context unless nobody records that:
+    whoever needs it then finds it in the execution."""
+    tasks = sum(_begins(one) for one in outgoing)
+    over = engine.part(Lanes).beyond(partition[0], tasks)
+    if not over:
+        return _documents(engine, partition, outgoing, now, header)
+    own: list[Outgoing] = []
+    last: list[Outgoing] = []  # of the tasks, in their order
+    for one in outgoing:
+        tasks -= _begins(one)
+        (last if _begins(one) and tasks < over else own).append(one)
+    docs = _documents(engine, partition, last, now, header, MAX_DOCUMENTS // 2)
+    for doc in docs:
+        doc[LANE] = OVERFLOW
+    return [*_documents(engine, partition, own, now, header, MAX_DOCUMENTS // 2), *docs]
+
+
+def _begins(one: Outgoing) -> bool:
+    """Whether it is a task that may begin now."""
+    return one.due_at is None and one.message.queue in TASK_QUEUES
+
+
+def _documents(
+    engine: Engine,
+    partition: tuple[str, ...],
+    outgoing: Sequence[Outgoing],
+    now: int,
+    header: Mapping[str, Any],
+    most: int = MAX_DOCUMENTS,
+) -> list[dict[str, Any]]:
+    per_document = max(MESSAGES_PER_DOCUMENT, -(-len(outgoing) // most))
     result: list[dict[str, Any]] = []
     for start in range(0, len(outgoing), per_document):
         doc = documents.base(partition, ID_PREFIX + engine.ids.new(), "outbox")
@@ -45,8 +76,10 @@ def build(
         doc["messages"] = [
             _entry(partition, entry) for entry in outgoing[start : start + per_document]
         ]
-        if traceparent:
+        if is_sampled(traceparent := header.get(telemetry.TRACEPARENT, "")):
             doc[telemetry.TRACEPARENT] = traceparent
+        if (priority := Priority.of(header)) is not Priority.STANDARD:
+            doc["priority"] = priority.value
         result.append(doc)
     return result
 
@@ -61,15 +94,16 @@ def messages(docs: Iterable[Mapping[str, Any]], link: str = "") -> list[OutMessa
     """What to send for these documents; `link`: the span that sends them. Raises `NewerSchema`, and
     `KeyError`, `ValueError`, `TypeError` for a document that is not a well-formed outbox."""
     result: list[OutMessage] = []
-    extra = {telemetry.TRACELINK: link} if link else None
+    linked = {telemetry.TRACELINK: link} if link else {}
     for doc in docs:
         documents.check_version(doc)
         tenant, execution = doc["tenantId"], doc["executionId"]
         entry_id = doc["id"][len(ID_PREFIX) :]
-        trace = doc.get("traceparent", "")
+        trace, priority = doc.get("traceparent", ""), Priority.of(doc)
+        extra = {LANE: doc[LANE], **linked} if LANE in doc else linked
         for position, (kind, task, item, due_at, *other) in enumerate(doc["messages"]):
             to = other[0] if other else execution
-            message = Message(MessageType(kind), tenant, to, task, item)
+            message = Message(MessageType(kind), tenant, to, task, item, priority)
             result.append(out_message(message, f"{entry_id}.{position}", due_at, trace, extra))
     return result
 
@@ -81,12 +115,16 @@ def out_message(
     traceparent: str = "",
     extra: Mapping[str, str] | None = None,
 ) -> OutMessage:
-    """A message for the transport, with the properties that filters and tracing read."""
-    properties = {"type": message.type.value, "tenant": message.tenant, **(extra or {})}
+    """A message for the transport, with the properties that filters and tracing read. What was
+    moved once stays in the low queue, also when it is sent again."""
+    properties = {**(extra or {}), "type": message.type.value, "tenant": message.tenant}
     if traceparent:
         properties[telemetry.TRACEPARENT] = traceparent
+    queue = message.queue
+    if LANE in properties and queue in TASK_QUEUES:
+        queue = TASKS_LOW_QUEUE
     return OutMessage(
-        queue=message.queue,
+        queue=queue,
         body=message.encode(),
         message_id=message_id,
         due_at=due_at,

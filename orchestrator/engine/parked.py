@@ -1,10 +1,10 @@
-"""Tasks that occupy no worker although a worker has taken them: `workflow` tasks, which wait for
-a child, and `wait`s and `signal`s inside maps. Their document is WAITING, without a lease; a
-message about it only means that somebody should look (`waiting`)."""
+"""Tasks that occupy no worker although a worker has taken them: `workflow` and `durable` tasks,
+which wait for a child or an orchestration, and `wait`s and `signal`s inside maps. Their document is
+WAITING, without a lease; a message about it only means that somebody should look (`waiting`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from orchestrator.domain import kin
@@ -18,6 +18,10 @@ from orchestrator.ports import NotFound, PreconditionFailed
 
 NO_ATTEMPT: Final = frozenset({TaskType.WAIT, TaskType.SIGNAL})
 """Types of map items that are parked without an attempt, and given back while they wait."""
+MISSING_LOOKS: Final = 3
+"""Looks of the sweeper, a silence apart, after which a child (or an orchestration) that is not
+there is believed not to exist: longer than any replica lags and any process stands still before it
+starts one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class Parked:
 
 
 def is_parked(doc: dict[str, Any]) -> bool:
-    """Whether a task document waits, or has ended with a child that is still to be stopped."""
+    """Whether a task document waits, or has ended with something that is still to be stopped."""
     ended = "endedAt" in doc
     return doc["status"] == TaskStatus.WAITING.value or (ended and kin.has_open_child(doc))
 
@@ -48,14 +52,16 @@ def is_overdue(doc: dict[str, Any] | None, now: int) -> bool:
     return bool(doc.get("dueAt", now + 1) <= now)
 
 
-async def rewrite(engine: Engine, found: Parked, body: dict[str, Any]) -> None:
-    """Store the document `body`. Whoever is faster may have it: the sweeper looks again at what it
-    left."""
+async def rewrite(engine: Engine, found: Parked, body: dict[str, Any]) -> Parked | None:
+    """Store the document `body`; what is found then. None: somebody was faster and may have it, the
+    sweeper looks again at what it left."""
     assert found.etag is not None
     partition = found.aggregate.partition
     try:
-        await patiently(
+        etag = await patiently(
             engine, engine.store.replace, EXECUTIONS, partition, body, if_match=found.etag
         )
     except (PreconditionFailed, NotFound, Unclear):
         engine.metrics.count("weft_claims_refused_total", "lostRace")
+        return None
+    return replace(found, doc=body, etag=etag)

@@ -7,7 +7,10 @@ at the start.
 
 from __future__ import annotations
 
-from orchestrator.domain import kin
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.domain import kin, orchestration
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import catalog
 from orchestrator.engine.core import Engine
@@ -15,6 +18,25 @@ from orchestrator.engine.core import Engine
 
 async def resolve(engine: Engine, tenant: str, workflow: Workflow) -> dict[str, int]:
     """The pins of a new execution of `workflow`. A child that is not published (or archived) has
-    none: its task fails, unless it is published before that task's turn comes."""
+    none: its task fails, unless it is published before that task's turn comes. The same for code
+    workflows that its tasks run, under names of their own (`orchestration.pin`)."""
     names = kin.names_of(workflow)
-    return await catalog.latest(engine, tenant, sorted(names)) if names else {}
+    pins = await catalog.latest(engine, tenant, sorted(names)) if names else {}
+    for name in sorted(kin.orchestrations_of(workflow)):
+        if versions := engine.code.versions(name):
+            pins[orchestration.pin(name)] = versions[-1]
+    return pins
+
+
+def uses(workflow: Workflow, pins: Mapping[str, int]) -> dict[str, Any]:
+    """Properties of an execution document: which versions of code workflows it needs as long as it
+    runs, so that those who deploy can ask for them."""
+    found: dict[str, Any] = {}
+    for task in workflow.tasks:
+        spec = task if task.do is None else task.do
+        name, version = spec.orchestration, spec.orchestration_version
+        if name and version is None:
+            version = pins.get(orchestration.pin(name))
+        if name and version is not None:
+            found[orchestration.use_field(name, version)] = True
+    return found

@@ -5,7 +5,8 @@ every partition that the tenant has, and competes there with the work itself. He
 tenant lie together, small and indexed. One row per execution, its id the execution's:
 
     type, tenantId, v                 as everywhere; type is `execution`
-    workflow, version, status, createdAt, startedAt?, endedAt?, startedBy, parent?, key?
+    workflow, version, status, createdAt, startedAt?, endedAt?, startedBy, parent?, key?,
+    priority?
     tags, tag:NAME                    as submitted; each tag again as a property to filter by
     progress                          number of tasks by state, zeros left out
     seq                               of the execution's last commit that the row knows
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.domain import codec
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.topology import MAX_BATCH_OPERATIONS, SCHEMA_VERSION, VISIBILITY
 from orchestrator.engine import documents, shapes
 from orchestrator.engine.core import Engine
@@ -124,7 +126,7 @@ def row_of(doc: Mapping[str, Any]) -> Row:
         row["startedAt"] = state.started_at
     if state.ended_at is not None:
         row["endedAt"] = state.ended_at
-    for optional in ("parent", "key"):
+    for optional in ("parent", "key", "priority"):
         if optional in doc:
             row[optional] = doc[optional]
     return row
@@ -143,6 +145,7 @@ def summary_of(row: Mapping[str, Any]) -> ExecutionSummary:
         tags=row["tags"],
         started_by=row["startedBy"],
         parent=row.get("parent"),
+        priority=Priority.of(row),
         progress=Progress.model_validate(row["progress"]),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.domain.jsontypes import Json
-from orchestrator.engine import audit, catalog
+from orchestrator.engine import audit, catalog, catalog_reads
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views import PublishResult
 
@@ -18,12 +18,12 @@ async def publish(
     if dry_run:
         return result
     name, number = result.name, result.version
-    version = await catalog.version(engine, tenant, name, number)
-    if not result.created and (version.published_at < began or version.published_by != by):
+    version = await catalog_reads.version(engine, tenant, name, number)
+    if not result.created and ((version.published_at or 0) < began or version.published_by != by):
         return result  # it was there before; else it is ours, and the answer was lost
     details: dict[str, str | int] = {"version": number, "after": version.hash}
     if number > 1:
-        details["before"] = (await catalog.version(engine, tenant, name, number - 1)).hash
+        details["before"] = (await catalog_reads.version(engine, tenant, name, number - 1)).hash
     await audit.record(
         engine,
         tenant,

@@ -34,9 +34,9 @@ from orchestrator.domain.topology import CONTAINERS, EXECUTIONS, VISIBILITY
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import documents, facts, project, rebuild, relay, sweep, verify
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.breakers_silence import is_postponed, without_postponed
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.silence import is_postponed, without_postponed
 from orchestrator.engine.views_reconcile import Gap, ReconcileReport
 from orchestrator.ports import Document, NotFound, StoreError, TransportError
 

@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.payload import Payload
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
@@ -74,6 +75,7 @@ async def replay(
             code="CANNOT_REPLAY",
         )
     number: int = origin.header["version"]
+    kind = {"kind": origin.header["kind"]} if "kind" in origin.header else {}
     if latest:
         head = await catalog.head(engine, tenant, name)
         if head.body["archived"]:
@@ -82,7 +84,8 @@ async def replay(
                 code="WORKFLOW_ARCHIVED",
             )
         number = int(head.body["latest"])
-    workflow = await catalog.compiled(engine, tenant, name, number)
+        kind = catalog.kind_fields(head)
+    workflow = await catalog.compiled(engine, tenant, name, number, code=bool(kind))
     if start_at is not None and workflow.index.get(start_at, workflow.visible) >= workflow.visible:
         raise NotFoundError(
             f"version {number} of workflow {name!r} has no task {start_at!r}",
@@ -98,6 +101,7 @@ async def replay(
         "workflow": name,
         "version": number,
         "startedBy": by,
+        "priority": Priority.of(origin.header).value,
         "requestHash": digest,
         "replayOf": execution,
         "tags": origin.header["tags"],
@@ -110,6 +114,7 @@ async def replay(
     pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
     if pinned:
         header["pins"] = pinned
+    header |= kind | pins.uses(workflow, pinned or {})
     async with admission.start(engine, tenant, id) as seat:
         await _copy(engine, origin, workflow, kept, partition)
         header["input"] = await _moved(engine, origin.header["input"], partition, "input")

@@ -8,6 +8,7 @@ sweeper's pass.
 
 from __future__ import annotations
 
+from orchestrator.domain import kin
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine.core import Engine
@@ -27,7 +28,7 @@ async def lay_down(engine: Engine, found: Document) -> None:
         case _:
             overdue = False
     # A child must be stopped if the execution is cancelled: that one is looked after.
-    if not overdue or "sweepAt" not in doc or "child" in doc:
+    if not overdue or "sweepAt" not in doc or kin.started(doc):
         return
     body = {key: value for key, value in doc.items() if key != "sweepAt"}
     partition = (doc["tenantId"], doc["executionId"])

@@ -28,6 +28,7 @@ from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.claims import Claim, Ended, counted
 from orchestrator.engine.core import Engine
 from orchestrator.engine.leasing import still_held
+from orchestrator.engine.parked import Parked
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import Conflict, Create, NotFound, PreconditionFailed, Replace
 
@@ -104,6 +105,21 @@ async def record_wait(
     written = await _write(engine, aggregate, doc, etag, message, now)
     if written is not None:
         await relay.send_now(engine, written)
+
+
+async def record_parked(
+    engine: Engine, found: Parked, outcome: Outcome, note: dict[str, Any]
+) -> None:
+    """The end of the attempt of a task that waited without a worker, like a worker's. `note`: what
+    is to be kept of what it had started."""
+    assert found.etag is not None
+    doc = dict(found.doc)
+    field = kin.started(doc)
+    doc[field] = {**doc[field], **note}
+    claim = Claim(
+        found.aggregate, found.spec, found.position, found.item, doc, found.etag, token="", count=0
+    )
+    await record(engine, claim, outcome)
 
 
 async def record_end(engine: Engine, ended: Ended) -> None:
@@ -219,7 +235,7 @@ async def _write(
         partition,
         [message] if message else [],
         now=now,
-        traceparent=aggregate.traceparent,
+        header=aggregate.header,
     )
     first = Create(doc) if etag is None else Replace(doc, etag)
     operations = [first, *(Create(entry) for entry in sends)]

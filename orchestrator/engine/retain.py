@@ -7,7 +7,8 @@ anywhere and the next pass goes on, and several passes at once do no harm:
 2. The execution's document is marked (`archiving`) under its ETag. Whoever took the execution up
    again meanwhile wins, and nothing is removed; from here on nobody can.
 3. The archive is put into the list, then all other documents are removed, the execution's last,
-   then its row in the read model.
+   then its row in the read model. What Durable Functions keeps of its instances goes before the
+   documents that name them; archives do not have it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import CATALOG, EXECUTIONS, VISIBILITY
-from orchestrator.engine import archive, audit, documents, restoring
+from orchestrator.engine import archive, audit, documents, instances, restoring
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.resilience import Unclear, patiently
@@ -124,7 +125,7 @@ async def _one(engine: Engine, row: Document, status: ExecutionStatus, until: in
         return await remove(engine, partition, status, until, listed=row.body["createdAt"])
     except NewerSchema:
         return None  # newer code will
-    except (StoreError, Unclear, OSError) as error:
+    except (StoreError, Unclear, OSError, instances.Away) as error:
         log.warning(
             "ended execution not removed, the next pass tries again",
             extra={
@@ -209,6 +210,9 @@ async def _delete_all(engine: Engine, partition: tuple[str, str]) -> None:
     while True:
         query = Query(partition=partition, limit=PAGE)
         found = await patiently(engine, engine.store.query, EXECUTIONS, query)
+        if engine.orchestrations is not None:  # before the documents that name them
+            for doc in found:
+                await instances.purge(engine, doc.body)
         ids = [doc.id for doc in found if doc.id != partition[1]]
         if not ids:
             return

@@ -283,9 +283,9 @@ async def _check(engine: Engine, tenant: str, schedule: Schedule, now: int) -> N
             f"workflow {schedule.workflow!r} is archived; publish it again to schedule it",
             code="WORKFLOW_ARCHIVED",
         )
-    number = schedule.version or int(head.body["latest"])
     try:
-        workflow = await catalog.compiled(engine, tenant, schedule.workflow, number)
+        number = catalog.number_of(head, schedule.version)
+        workflow = await catalog.runnable(engine, tenant, head, number)
     except NotFoundError as error:
         raise _wrong("$.version", error) from None
     submit.check_input(workflow, _rendered(schedule, first))

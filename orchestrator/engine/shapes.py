@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import (
     SETTLED_CODES,
@@ -39,6 +40,7 @@ def summary(header: dict[str, Any], state: ExecutionState) -> dict[str, Any]:
         "tags": header["tags"],
         "started_by": header["startedBy"],
         "parent": header.get("parent"),
+        "priority": Priority.of(header),
         "progress": progress(state),
     }
 
@@ -124,6 +126,8 @@ def task(
         }
         if "child" in doc and doc["attempt"]:
             fields["child"] = doc["child"]["execution"]
+        if "instance" in doc and doc["attempt"]:
+            fields["instance"] = doc["instance"]["id"]
         if status is TaskStatus.WAITING and "dueAt" in doc:
             fields["due_at"] = doc["dueAt"]
     if item is None and at in state.maps:
@@ -164,6 +168,7 @@ def attempts(entries: Sequence[dict[str, Any]]) -> list[AttemptView]:
             ended_at=entry.get("endedAt"),
             error=failure(entry.get("error")),
             child=entry.get("child"),
+            instance=entry.get("instance"),
         )
         for entry in entries
     ]

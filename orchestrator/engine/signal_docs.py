@@ -3,8 +3,10 @@
 A signal is one document, `signal:{key}`, written once by the API together with its message:
 
     signalId, name, payload (claim check), receivedAt, requestHash
-    status      RECEIVED, then TAKEN once an execution's state knows it
-    sweepAt     while RECEIVED: the sweeper sends `signalReceived` again by then
+    status      RECEIVED, then TAKEN once an execution's state knows it; RAISED once it was
+                handed to an orchestration (`signals_raised`), with `task` and `instance`
+    sweepAt     while it is not known that the state has heard of the status: the sweeper sends
+                `signalReceived` again by then
 
 The state is the truth about what was taken; `status` is set after the commit and only spares the
 sweeper a look. A mark that got lost leads to one more message, which finds nothing to do.
@@ -17,7 +19,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from orchestrator.domain.inputs import SignalArrived
+from orchestrator.domain.inputs import SignalArrived, SignalHandedOver
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 TYPE = "signal"
 RECEIVED = "RECEIVED"
 TAKEN = "TAKEN"
+RAISED = "RAISED"
 WRITES_AT_ONCE = 16
 
 
@@ -59,22 +62,37 @@ def unseen(state: ExecutionState, messages: Sequence[Message]) -> list[Message]:
     return [one for one in messages if one.type is kind and not knows(state, one.task)]
 
 
+async def still_unseen(
+    engine: Engine, partition: tuple[str, str], messages: Sequence[Message]
+) -> list[Message]:
+    """Those of the unseen whose document does not explain it: what was raised, the state has
+    forgotten."""
+    found = await _read(engine, partition, named(messages))
+    raised = {doc.body["key"] for doc in found.values() if doc.body["status"] == RAISED}
+    if raised:
+        await settle(engine, partition, raised)
+    return [one for one in messages if one.task not in raised]
+
+
 async def arrivals(
     engine: Engine, aggregate: Aggregate, messages: Sequence[Message]
-) -> list[SignalArrived]:
-    """The signals that these messages stand for. A CHECK asks for all that are stored and were not
-    taken in; so does a timer that ends the wait for a signal: what came before it counts, although
-    its message may be lost."""
-    if not aggregate.workflow.signals:
+) -> list[SignalArrived | SignalHandedOver]:
+    """The signals that these messages stand for: they came, or were raised. A CHECK asks for all
+    that are stored and were not taken in; so does a timer that ends the wait for a signal: what
+    came before it counts, although its message may be lost."""
+    if not aggregate.workflow.takes_signals:
         return []
     partition = aggregate.partition
     found = await _read(engine, partition, named(messages))
     if _looks(engine, aggregate, messages):
         found |= {doc.id: doc for doc in await untaken(engine, partition)}
-    return [
-        SignalArrived(id=doc.body["key"], name=doc.body["name"], received_at=doc.body["receivedAt"])
-        for doc in found.values()
-    ]
+    return [_input(doc.body) for doc in found.values()]
+
+
+def _input(body: dict[str, Any]) -> SignalArrived | SignalHandedOver:
+    if body["status"] == RAISED:
+        return SignalHandedOver(id=body["key"], name=body["name"])
+    return SignalArrived(id=body["key"], name=body["name"], received_at=body["receivedAt"])
 
 
 def _looks(engine: Engine, aggregate: Aggregate, messages: Sequence[Message]) -> bool:
@@ -166,5 +184,7 @@ async def _mark(
 async def _mark_one(
     engine: Engine, partition: tuple[str, str], doc: Document, change: dict[str, Any]
 ) -> None:
-    body = {key: value for key, value in doc.body.items() if key != "sweepAt"} | change
+    body = {key: value for key, value in doc.body.items() if key != "sweepAt"}
+    if doc.body["status"] != RAISED:
+        body |= change
     await patiently(engine, engine.store.replace, EXECUTIONS, partition, body, if_match=doc.etag)

@@ -4,7 +4,7 @@ A signal is stored with its message in one batch, in the execution's partition, 
 the answer is given; the orchestrator takes it in from there. Its id makes it idempotent: the same
 id with the same content is the same signal, however often it is sent.
 
-What can be told at once is told at once: a name that no task of the workflow waits for (the version
+What can be told at once is told at once: a name that nothing in the workflow takes (the version
 of an execution never changes, so nobody would ever take it), a payload that does not fit the
 schema, an execution that has ended. An execution that ends in this very moment keeps the signal as
 an unmatched one.
@@ -36,7 +36,7 @@ from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.inspect import After
 from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.engine.signal_docs import RECEIVED, TYPE, knows
+from orchestrator.engine.signal_docs import RAISED, RECEIVED, TYPE, knows
 from orchestrator.engine.views_signals import SignalResult, SignalStatus, SignalView
 from orchestrator.ports import Conflict, Create, Document, Query, Where
 
@@ -92,7 +92,7 @@ async def send(
     }
     message = Outgoing(Message(MessageType.SIGNAL_RECEIVED, *partition, key))
     # Its sender's trace is another one: the message links to it (`telemetry.TRACELINK`).
-    sends = outbox.build(engine, partition, [message], now=now, traceparent=aggregate.traceparent)
+    sends = outbox.build(engine, partition, [message], now=now, header=aggregate.header)
     operations = [Create(doc), *(Create(entry) for entry in sends)]
     try:
         await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)
@@ -138,9 +138,10 @@ def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
             code="EXECUTION_ENDED",
         )
     workflow = aggregate.workflow
-    if name not in workflow.signals:
+    if not workflow.takes(name):
         raise _unknown(workflow, name)
-    first = workflow.tasks[workflow.signals[name][0]].listener
+    waiting = workflow.signals.get(name)
+    first = None if waiting is None else workflow.tasks[waiting[0]].listener
     schema = None if first is None else first.schema  # all tasks of a name agree
     faults = [] if schema is None else check_value(schema, payload, "$.payload")
     if faults:
@@ -158,7 +159,7 @@ def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
 
 
 def _unknown(workflow: Workflow, name: str) -> InvalidError:
-    names = sorted(workflow.signals)
+    names = sorted({*workflow.signals, *workflow.hears})
     hint = Nearest().hint(name, names)
     if not hint:
         shown = ", ".join(names[:SHOWN_NAMES])
@@ -218,8 +219,11 @@ async def page(
 def _view(aggregate: Aggregate, takers: _Takers, doc: dict[str, Any]) -> SignalView:
     key, state = doc["key"], aggregate.state
     task, item = takers.get(key) or takers.get(mark_of(key)) or (None, None)
+    raised = doc["status"] == RAISED
+    if raised:
+        task = aggregate.workflow.index[doc["task"]]
     if task is not None:
-        status = SignalStatus.CONSUMED
+        status = SignalStatus.RAISED if raised else SignalStatus.CONSUMED
     elif state.status in _OVER:
         status = SignalStatus.UNMATCHED
     else:

@@ -19,13 +19,13 @@ from orchestrator.domain.errors import (
     ConflictError,
     InvalidError,
     LimitError,
-    NotFoundError,
 )
 from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
@@ -69,6 +69,7 @@ async def start(
     tags: Mapping[str, str] | None = None,
     traceparent: str = "",
     started_by: str = "",
+    priority: Priority | None = None,
     link: Link | None = None,
     id: str | None = None,
     more: Mapping[str, Any] | None = None,
@@ -78,16 +79,18 @@ async def start(
 
     The same `key` with the same request answers with the first execution (`created` False).
     Instead of a key, `id` may name the execution, where the caller derives it from what causes it;
-    `more` is kept in the header.
+    `more` is kept in the header. `priority`: the class of this execution; None: its workflow's.
     Raises `NotFoundError`, `ConflictError` (archived; key reused with another request),
     `InvalidError` (input against its schema, all failures; tags), `TooLargeError`, `LimitError`.
     """
     labels = dict(tags or {})
     check_tags(labels)
     head = await catalog.head(engine, tenant, workflow)
-    digest = jsonvalues.body_hash(
-        {"workflow": workflow, "version": version, "input": input, "tags": dict(labels)}
-    )
+    asked: dict[str, Json] = {"workflow": workflow, "version": version, "input": input}
+    asked["tags"] = dict(labels)
+    if priority is not None:
+        asked["priority"] = priority.value
+    digest = jsonvalues.body_hash(asked)
     execution = derived_id(tenant, workflow, key) if key is not None else id or engine.ids.new()
     if link is not None:
         execution = link.execution
@@ -98,13 +101,9 @@ async def start(
             f"workflow {workflow!r} is archived; publish it again to start it",
             code="WORKFLOW_ARCHIVED",
         )
-    number = version if version is not None else int(head.body["latest"])
-    if not 1 <= number <= head.body["latest"]:
-        raise NotFoundError(
-            f"workflow {workflow!r} has no version {number}; the latest is {head.body['latest']}",
-            code="VERSION_NOT_FOUND",
-        )
-    runnable = await catalog.compiled(engine, tenant, workflow, number)
+    number = catalog.number_of(head, version)
+    code = catalog.is_code(head)
+    runnable = await catalog.compiled(engine, tenant, workflow, number, code=code)
     check_input(runnable, input)
     place = places.header(runnable, tenant, execution, input, labels)
     data = jsonvalues.dumps(input)
@@ -114,6 +113,7 @@ async def start(
         "version": number,
         "tags": labels,
         "startedBy": started_by,
+        "priority": (priority or runnable.priority).value,
         "requestHash": digest,
         **{documents.tag_field(name): value for name, value in labels.items()},
         **(more or {}),
@@ -123,6 +123,7 @@ async def start(
         header["key"] = key
     if traceparent:
         header["traceparent"] = traceparent
+    header |= catalog.kind_fields(head)
     header |= {} if link is None else link.header
     same = digest if link is None else None
     # A child belongs to what was admitted.
@@ -134,6 +135,7 @@ async def start(
             header["input"] = payload.to_doc()
             if pinned := await pins.resolve(engine, tenant, runnable):
                 header["pins"] = pinned
+            header |= pins.uses(runnable, pinned)
             seat.created = await store(engine, partition, header, runnable)
     except LimitError:
         # What was started before is answered, whatever the limits say now.
@@ -213,9 +215,7 @@ async def _store(
         "events": [codec.event_to_doc(event) for event in happened],
     }
     first = Outgoing(Message(MessageType.EXECUTION_STARTED, *partition))
-    sends = outbox.build(
-        engine, partition, [first], now=now, traceparent=header.get("traceparent", "")
-    )
+    sends = outbox.build(engine, partition, [first], now=now, header=header)
     operations = [Create(execution), Create(events), *(Create(doc) for doc in sends)]
     try:
         await patiently(engine, engine.store.batch, EXECUTIONS, partition, operations)

@@ -13,13 +13,14 @@ from collections import Counter
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs, telemetry
-from orchestrator.engine.breakers_silence import is_postponed
+from orchestrator.engine import notify_docs, outbox, relay, repairs, signal_docs, slots, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import patiently
+from orchestrator.engine.silence import is_postponed
 from orchestrator.engine.views import SweepReport
 from orchestrator.ports import OutMessage, Query, TransportError, Where
 
@@ -79,6 +80,7 @@ async def sweep(engine: Engine) -> SweepReport:
         if not _recently(engine, doc, now):
             executions.append(call_for(engine, doc))
             swept.append(_key(doc))
+    await slots.recount(engine)
     if not await _send(engine, tasks + signals + notifications + looks + executions):
         return SweepReport(outboxes=outboxes)
     for key in swept:
@@ -140,8 +142,8 @@ def call_for(engine: Engine, doc: dict[str, Any]) -> OutMessage:
     """What sets a document of `CALLS` going again. A fresh message id each time: one used before
     would be dropped as a duplicate."""
     task = doc.get("key", "") if doc["type"] in KEYED else doc.get("task", "")
-    kind = CALLS[doc["type"]]
-    message = Message(kind, doc["tenantId"], doc["executionId"], task, doc.get("item"))
+    where = (doc["tenantId"], doc["executionId"], task, doc.get("item"))
+    message = Message(CALLS[doc["type"]], *where, Priority.of(doc))
     trace = doc.get(telemetry.TRACEPARENT, "")  # of executions; a worker looks for itself
     return outbox.out_message(message, engine.ids.new(), traceparent=trace)
 

@@ -48,5 +48,5 @@ async def _startable(
     head = await catalog.head(engine, tenant, workflow)
     if head.body["archived"]:
         raise ConflictError(f"workflow {workflow!r} is archived", code="WORKFLOW_ARCHIVED")
-    version = await catalog.compiled(engine, tenant, workflow, head.body["latest"])
+    version = await catalog.runnable(engine, tenant, head)
     submit.check_input(version, input)

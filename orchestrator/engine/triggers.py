@@ -202,7 +202,7 @@ async def _checked(engine: Engine, tenant: str, raw: Json) -> tuple[Trigger, byt
             message = f'the workflow "{trigger.workflow}" is archived'
             found = [ErrorDetail("$.workflow", message, "WORKFLOW_ARCHIVED", "publish it again")]
         else:
-            version = await catalog.compiled(engine, tenant, trigger.workflow, head.body["latest"])
+            version = await catalog.runnable(engine, tenant, head)
             found = input_faults(raw, trigger, version.input_schema)
     if found:
         raise InvalidError(f"{found[0].field}: {found[0].message}", details=found)

@@ -5,36 +5,17 @@ Defined beside the read side, so that handlers, OpenAPI and the command line sha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from orchestrator.domain.codec import iso
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
-
-Instant = Annotated[
-    int,
-    PlainSerializer(iso, return_type=str),
-    Field(json_schema_extra={"format": "date-time"}),
-]
-"""Epoch milliseconds inside, ISO 8601 outside."""
-
-
-class View(BaseModel):
-    """Base of all answers."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
-
-
-T = TypeVar("T")
-
-
-class Page(View, Generic[T]):
-    """One page of a list; `nextCursor` is null at the end."""
-
-    items: list[T]
-    next_cursor: str | None = None
+from orchestrator.engine.views_base import Instant as Instant
+from orchestrator.engine.views_base import Page as Page
+from orchestrator.engine.views_base import View as View
+from orchestrator.engine.views_code import OrchestrationView
 
 
 class FailureView(View):
@@ -76,6 +57,7 @@ class ExecutionSummary(View):
     tags: dict[str, str] = Field(default_factory=dict)
     started_by: str = ""
     parent: str | None = None  # id of the execution that started it
+    priority: Priority = Priority.STANDARD
     progress: Progress
 
 
@@ -136,6 +118,8 @@ class ExecutionView(ExecutionSummary):
     input: Any = None
     output: Any = None
     error: FailureView | None = None
+    orchestration: OrchestrationView | None = None
+    """Of a code workflow: what Durable Functions says of it now."""
     links: dict[str, str] = Field(default_factory=dict)
 
 
@@ -149,6 +133,8 @@ class AttemptView(View):
     error: FailureView | None = None
     child: str | None = None
     """The execution that this attempt of a `workflow` task started."""
+    instance: str | None = None
+    """The orchestration that this attempt of a `durable` task started."""
 
 
 class LeaseView(View):
@@ -199,6 +185,8 @@ class TaskSummary(View):
     map: MapView | None = None
     child: str | None = None
     """The execution that a `workflow` task started last."""
+    instance: str | None = None
+    """The orchestration (its instance's id) that a `durable` task started last."""
     signal: str | None = None
     """The name that a `signal` task waits for; of a map, what its items do."""
     error: FailureView | None = None
@@ -213,6 +201,8 @@ class TaskView(TaskSummary):
     attempts: list[AttemptView] = Field(default_factory=list)
     lease: LeaseView | None = None
     output: Any = None
+    orchestration: OrchestrationView | None = None
+    """What Durable Functions says now of the orchestration that a `durable` task started."""
 
 
 class HistoryEvent(View):
@@ -233,9 +223,11 @@ class WorkflowSummary(View):
     name: str
     description: str = ""
     latest_version: int
+    kind: Literal["definition", "code"] = "definition"
+    """`code`: a code workflow, deployed with the app; nobody published it."""
     archived: bool = False
-    created_at: Instant
-    updated_at: Instant
+    created_at: Instant | None = None
+    updated_at: Instant | None = None
 
 
 class VersionSummary(View):
@@ -244,7 +236,8 @@ class VersionSummary(View):
     name: str
     version: int
     hash: str  # sha256 of the canonical definition
-    published_at: Instant
+    kind: Literal["definition", "code"] = "definition"
+    published_at: Instant | None = None
     published_by: str = ""
 
 

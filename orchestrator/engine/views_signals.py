@@ -13,6 +13,7 @@ class SignalStatus(StrEnum):
     RECEIVED = "RECEIVED"  # stored, the orchestrator has not looked yet
     BUFFERED = "BUFFERED"  # no task has taken it so far
     CONSUMED = "CONSUMED"  # its payload is the output of `task`
+    RAISED = "RAISED"  # handed to the orchestration of `task`
     UNMATCHED = "UNMATCHED"  # the execution has ended, and no task took it
 
 

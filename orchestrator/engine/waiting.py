@@ -7,6 +7,7 @@
     waits for a time      due                     -> COMPLETED
     waits for a signal    its time is over        -> SIGNAL_TIMEOUT
     for one of the two    not needed, or the execution fails fast -> CANCELLED
+    for an orchestration  as for a child, see `instances`
     has ended, its child may run                  -> the child is cancelled
 
 Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. What nothing
@@ -36,35 +37,32 @@ from orchestrator.engine import (
     claims,
     control,
     handback,
+    instances,
     mapsignals,
     mapwaits,
     repairs,
     results,
 )
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended
+from orchestrator.engine.claims import Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.engine.parked import NO_ATTEMPT, Parked, rewrite
+from orchestrator.engine.parked import MISSING_LOOKS, NO_ATTEMPT, Parked, rewrite
 from orchestrator.engine.resilience import patiently
 from orchestrator.ports import Document, PayloadNotFound, Unavailable
-
-MISSING_LOOKS = 3
-"""Looks of the sweeper, a silence apart, after which a child that is not there is believed not to
-exist: longer than any replica lags and any process stands still before it submits one."""
 
 
 async def look(
     engine: Engine, message: Message, incoming: Sequence[Incoming], found: Parked
 ) -> None:
     """Do what the task needs now. Raises what store and broker raise, and `UnavailableError`."""
-    if again_ms := await _look(engine, found):
+    if again_ms := await _look(engine, found, incoming):
         await handback.send(
-            engine, [message], incoming, delay_ms=again_ms, max_hops=handback.MAX_STALE_HOPS
+            engine, [message], incoming, delay_ms=again_ms, max_hops=instances.MAX_LOOKS
         )
 
 
-async def _look(engine: Engine, found: Parked) -> int | None:
+async def _look(engine: Engine, found: Parked, incoming: Sequence[Incoming]) -> int | None:
     """Milliseconds after which the message is to come again, None: never."""
     if "endedAt" in found.doc:
         return await _stop(engine, found)
@@ -75,6 +73,8 @@ async def _look(engine: Engine, found: Parked) -> int | None:
         return await mapwaits.look(engine, found)
     if found.spec.type is TaskType.SIGNAL:
         return await mapsignals.look(engine, found)
+    if found.spec.type is TaskType.DURABLE:
+        return await instances.look(engine, found, incoming, _close)
     return await _child(engine, found)
 
 
@@ -91,7 +91,7 @@ async def _child(engine: Engine, found: Parked) -> int | None:
         if late or child.get("missing", 0) + 1 >= MISSING_LOOKS:
             kind = FailureType.TIMEOUT if late else FailureType.CHILD_NOT_FOUND
             failure = Failure(type=kind, message=f"the child {child['execution']} is not there")
-            await _record(engine, found, Outcome(failure=failure), settled=False)
+            await results.record_parked(engine, found, Outcome(failure=failure), {})
             return None
         return await _look_later(engine, found, now, missing=child.get("missing", 0) + 1)
     status = ExecutionStatus(doc["status"])
@@ -112,7 +112,7 @@ async def _child(engine: Engine, found: Parked) -> int | None:
     if not late:
         repairs.count_look(engine, found.doc, "child")
     outcome = await _outcome(engine, found, doc, status, late=late)
-    await _record(engine, found, outcome, settled=True)
+    await results.record_parked(engine, found, outcome, {"settled": True})
     return None
 
 
@@ -183,23 +183,11 @@ async def _moved(engine: Engine, found: Parked, stored: dict[str, Any] | None) -
     return await claimcheck.store(engine, found.aggregate.partition, name, data)
 
 
-async def _record(engine: Engine, found: Parked, outcome: Outcome, *, settled: bool) -> None:
-    """The attempt's end, like a worker's. `settled`: the child has ended."""
-    doc = dict(found.doc)
-    if settled:
-        doc["child"] = {**doc["child"], "settled": True}
-    assert found.etag is not None
-    claim = Claim(
-        found.aggregate, found.spec, found.position, found.item, doc, found.etag, token="", count=0
-    )
-    await results.record(engine, claim, outcome)
-
-
 # --- ends -----------------------------------------------------------------------------------------
 
 
 async def _close(engine: Engine, found: Parked) -> None:
-    """CANCELLED, then its child; the orchestrator is told only if it waits for that."""
+    """CANCELLED, then what it has started; the orchestrator is told only if it waits for that."""
     now = engine.clock.now()
     closed = claims.cancelled(found.doc, now)
     await results.record_end(
@@ -226,7 +214,9 @@ async def _close(engine: Engine, found: Parked) -> None:
 
 
 async def _stop(engine: Engine, found: Parked) -> int | None:
-    """Cancel the child of an ended task. A task that is dispatched again is looked at again."""
+    """Stop what an ended task has started. A task that is dispatched again is looked at again."""
+    if "instance" in found.doc:
+        return await instances.stop(engine, found)
     now = engine.clock.now()
     child = dict(found.doc["child"])
     doc = await _read(engine, found)

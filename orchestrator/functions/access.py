@@ -159,12 +159,15 @@ async def admit(
 
 
 async def admit_platform(
-    req: func.HttpRequest, engine: Engine, scope: Scope, *, tenant: str, only: bool
+    req: func.HttpRequest, engine: Engine, scope: Scope, *, tenant: str | None, only: bool
 ) -> Caller:
     """As `admit`, for a route about the tenant itself that administrators of the platform may call
     for every tenant: who has `workflow:admin` in the platform's own one. `only`: nobody else may,
-    with whatever grants. Asks about all of the tenant, so nothing is left to check."""
+    with whatever grants. `tenant` None: the route is about the platform, asked by somebody of the
+    token's tenant. Asks about all of the tenant, so nothing is left to check."""
     principal = await engine.authenticator.identify(req.headers)
+    if tenant is None:
+        tenant = _tenant(req, principal)
     if not is_tenant(tenant):
         raise unknown_tenant(tenant)
     caller = Caller(principal, tenant, engine)

@@ -14,12 +14,14 @@ from orchestrator.functions import (
     http_archive,
     http_audit,
     http_breakers,
+    http_code,
     http_control,
     http_deadletters,
     http_egress,
     http_events,
     http_executions,
     http_grants,
+    http_history,
     http_limits,
     http_operations,
     http_schedules,
@@ -33,19 +35,25 @@ from orchestrator.functions import (
     timers,
 )
 from orchestrator.functions.provider import EngineProvider
+from orchestrator.ports_durable import OrchestratorFunction
 
 
-def compose(provider: EngineProvider) -> func.FunctionApp:
-    """A new app with all functions. Builds nothing else: `provider` is first asked by a trigger."""
+def compose(
+    provider: EngineProvider, orchestrators: tuple[OrchestratorFunction, ...] = ()
+) -> func.FunctionApp:
+    """A new app with all functions. Builds nothing else: `provider` is first asked by a trigger.
+    `orchestrators`: the code workflows; without one nothing of Durable Functions is there."""
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
     for concern in (
         http_workflows,
         http_executions,
+        http_history,
         http_control,
         http_deadletters,
         http_schedules,
         http_signals,
         http_breakers,
+        http_code,
         http_grants,
         http_egress,
         http_limits,
@@ -63,4 +71,9 @@ def compose(provider: EngineProvider) -> func.FunctionApp:
         timers,
     ):
         app.register_functions(concern.blueprint(provider))
+    if orchestrators:
+        # Imported here: the library takes a quarter of a second.
+        from orchestrator.functions import durable
+
+        app.register_functions(durable.blueprint(provider, orchestrators))
     return app

@@ -165,10 +165,13 @@ def _name(value: Json) -> str:
 
 
 def _children(node: Json) -> Iterator[str]:
-    """Names of the workflows that tasks start, wherever the tasks stand."""
+    """Names of the workflows, code workflows among them, that tasks start, wherever the tasks
+    stand."""
     if isinstance(node, dict):
         if node.get("type") == "workflow":
             yield _name(node.get("workflow"))
+        elif node.get("type") == "durable":
+            yield _name(node.get("orchestration"))
         for part in node.values():
             yield from _children(part)
     elif isinstance(node, list):

@@ -25,7 +25,7 @@ from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
 
-ROUTES: Final = Routes("Control")
+ROUTES: Final = Routes("Control", hub=True)
 
 
 class ControlRequest(BaseModel):

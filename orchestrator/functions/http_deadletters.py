@@ -23,7 +23,7 @@ from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
 
-ROUTES: Final = Routes("Dead letters")
+ROUTES: Final = Routes("Dead letters", hub=True)
 
 
 def _name(name: str, text: str) -> Param:

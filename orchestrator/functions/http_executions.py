@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import azure.functions as func
-from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Resource, Scope
 from orchestrator.domain.status import ExecutionStatus
@@ -15,7 +14,6 @@ from orchestrator.engine.inspect import ExecutionFilter
 from orchestrator.engine.views import (
     ExecutionSummary,
     ExecutionView,
-    HistoryEvent,
     Page,
     StartResult,
     TaskSummary,
@@ -26,18 +24,9 @@ from orchestrator.functions import guards, http_params, listing, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.start_request import StartRequest
 
-ROUTES: Final = Routes("Executions")
-
-
-class StartRequest(BaseModel):
-    """What to start a workflow with. Everything may be left out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    input: Any = Field(None, description="Checked against the definition's input schema")
-    version: int | None = Field(None, ge=1, description="Left out: the latest")
-    tags: dict[str, str] = Field(default_factory=dict, description="Free labels, for filters")
+ROUTES: Final = Routes("Executions", hub=True)
 
 
 KEY: Final = tuple(
@@ -114,6 +103,7 @@ async def start_execution(call: Call) -> Answer:
         tags=body.tags,
         traceparent=call.trace.parent,
         started_by=who.subject,
+        priority=body.priority,
     )
     return Answer(
         body=result,
@@ -288,28 +278,6 @@ async def get_task(call: Call) -> Answer:
         reveal=guards.reveals(call.principal),
     )
     return Answer(body=view)
-
-
-@ROUTES.add(
-    "GET",
-    "v1/executions/{id}/history",
-    scope=Scope.READ,
-    summary="List an execution's history",
-    query=http_params.PAGING,
-    replies={200: Reply(description="A page, oldest first", model=Page[HistoryEvent])},
-    errors=(404,),
-)
-async def list_history(call: Call) -> Answer:
-    """Every event, oldest first: enough to rebuild the state."""
-    items, after = await inspect.history(
-        await call.engine(),
-        call.tenant,
-        call.path["id"],
-        limit=call.query["limit"],
-        after=call.after(),
-        reveal=guards.reveals(call.principal),
-    )
-    return call.page(items, after, Page[HistoryEvent])
 
 
 @ROUTES.add(

@@ -28,6 +28,7 @@ from orchestrator.engine.origin import of_request
 from orchestrator.engine.views import Page
 from orchestrator.functions import access, cursors, guards, http_errors, http_params, requests
 from orchestrator.functions.access import Caller
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param, Trace
 from orchestrator.ports import Throttled, TransportError, Unavailable
@@ -164,8 +165,10 @@ class Route:
 class Routes:
     """The routes of one concern, in the order in which they are documented."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, hub: bool = False) -> None:
+        """`hub`: their handlers ask Durable Functions of instances."""
         self.tag = tag
+        self.hub = hub
         self.all: list[Route] = []
 
     def add(self, method: str, path: str, **described: Any) -> Callable[[Handler], Handler]:
@@ -195,7 +198,10 @@ class Routes:
             bind = made.route(
                 route=route.path, methods=methods, auth_level=func.AuthLevel.ANONYMOUS
             )
-            made.function_name(route.name)(bind(_trigger(route, provider)))
+            trigger = _trigger(route, provider)
+            if self.hub:
+                trigger = client_bound(made, provider)(trigger)
+            made.function_name(route.name)(bind(trigger))
         return made
 
 
@@ -291,7 +297,7 @@ async def _admit(
     named = given.get(http_params.TENANT.name)
     if route.platform:
         return engine, await access.admit_platform(
-            req, engine, _needed(route), tenant=named or "", only=route.platform == "only"
+            req, engine, _needed(route), tenant=named, only=route.platform == "only"
         )
     return engine, await access.admit(req, engine, _needed(route), tenant=named)
 

@@ -19,7 +19,7 @@ from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
 
-ROUTES: Final = Routes("Signals")
+ROUTES: Final = Routes("Signals", hub=True)
 
 
 class SignalRequest(BaseModel):

@@ -7,7 +7,7 @@ from typing import Final
 import azure.functions as func
 
 from orchestrator.domain.authz import Scope
-from orchestrator.engine import catalog, publishing
+from orchestrator.engine import catalog_reads, publishing
 from orchestrator.engine.views import (
     Page,
     PublishResult,
@@ -84,7 +84,7 @@ async def publish_workflow(call: Call) -> Answer:
 )
 async def list_workflows(call: Call) -> Answer:
     """In the order of their names."""
-    items, after = await catalog.workflows(
+    items, after = await catalog_reads.workflows(
         await call.engine(), call.tenant, limit=call.query["limit"], after=call.after()
     )
     sight = await call.principal.sight(Scope.READ)
@@ -101,7 +101,8 @@ async def list_workflows(call: Call) -> Answer:
 )
 async def get_workflow(call: Call) -> Answer:
     """Its latest version's number and whether it is archived."""
-    return Answer(body=await catalog.workflow(await call.engine(), call.tenant, call.path["name"]))
+    engine = await call.engine()
+    return Answer(body=await catalog_reads.workflow(engine, call.tenant, call.path["name"]))
 
 
 @ROUTES.add(
@@ -115,7 +116,7 @@ async def get_workflow(call: Call) -> Answer:
 )
 async def list_versions(call: Call) -> Answer:
     """Every version that was published, with the hash of its content."""
-    items, after = await catalog.versions(
+    items, after = await catalog_reads.versions(
         await call.engine(),
         call.tenant,
         call.path["name"],
@@ -135,7 +136,7 @@ async def list_versions(call: Call) -> Answer:
 )
 async def get_version(call: Call) -> Answer:
     """The definition as it was published."""
-    view = await catalog.version(
+    view = await catalog_reads.version(
         await call.engine(), call.tenant, call.path["name"], call.path["n"]
     )
     return Answer(body=view)

@@ -20,9 +20,16 @@ logger = logging.getLogger("orchestrator.functions")
 class EngineProvider:
     """Builds the engine once and hands it out; see the module's docstring."""
 
-    def __init__(self, build: Callable[[], Awaitable[Engine]]) -> None:
-        """`build` is called on the running event loop, at most once at a time."""
+    def __init__(
+        self,
+        build: Callable[[], Awaitable[Engine]],
+        *,
+        learn: Callable[[str], None] | None = None,
+    ) -> None:
+        """`build` is called on the running event loop, at most once at a time. `learn` takes what
+        a `durableClient` binding gave; without it no function has one."""
         self._build = build
+        self.learn = learn
         self._engine: Engine | None = None
         self._building: asyncio.Task[Engine] | None = None
         self._closed = False

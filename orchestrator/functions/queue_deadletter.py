@@ -13,7 +13,7 @@ from orchestrator.domain.topology import (
     DEAD_LETTER_SUFFIX,
     EVENTS_QUEUE,
     ORCHESTRATION_QUEUE,
-    TASKS_STANDARD_QUEUE,
+    TASK_QUEUES,
 )
 from orchestrator.engine import deadletters, event_queue
 from orchestrator.functions.messages import incoming
@@ -21,44 +21,26 @@ from orchestrator.functions.provider import EngineProvider
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The functions `orchestration_dead`, `tasks_standard_dead` and `events_dead`, bound to
-    `provider`'s engine."""
+    """The functions `orchestration_dead`, `events_dead` and one for each class of tasks
+    (`tasks_standard_dead`, …), bound to `provider`'s engine."""
     bp = func.Blueprint()
-
-    @bp.function_name("orchestration_dead")
-    @bp.service_bus_queue_trigger(
-        arg_name="message",
-        queue_name=ORCHESTRATION_QUEUE + DEAD_LETTER_SUFFIX,
-        connection="ServiceBus",
-        data_type=func.DataType.BINARY,
-        cardinality=func.Cardinality.ONE,
-    )
-    async def orchestration_dead(message: func.ServiceBusMessage) -> None:
-        engine = await provider.get()
-        await deadletters.capture_dead(engine, incoming(message), queue=ORCHESTRATION_QUEUE)
-
-    @bp.function_name("tasks_standard_dead")
-    @bp.service_bus_queue_trigger(
-        arg_name="message",
-        queue_name=TASKS_STANDARD_QUEUE + DEAD_LETTER_SUFFIX,
-        connection="ServiceBus",
-        data_type=func.DataType.BINARY,
-        cardinality=func.Cardinality.ONE,
-    )
-    async def tasks_standard_dead(message: func.ServiceBusMessage) -> None:
-        engine = await provider.get()
-        await deadletters.capture_dead(engine, incoming(message), queue=TASKS_STANDARD_QUEUE)
-
-    @bp.function_name("events_dead")
-    @bp.service_bus_queue_trigger(
-        arg_name="message",
-        queue_name=EVENTS_QUEUE + DEAD_LETTER_SUFFIX,
-        connection="ServiceBus",
-        data_type=func.DataType.BINARY,
-        cardinality=func.Cardinality.ONE,
-    )
-    async def events_dead(message: func.ServiceBusMessage) -> None:
-        engine = await provider.get()
-        await event_queue.capture_dead(engine, engine.events_tenant, incoming(message))
-
+    for queue in (ORCHESTRATION_QUEUE, *TASK_QUEUES, EVENTS_QUEUE):
+        _add(bp, provider, queue)
     return bp
+
+
+def _add(bp: func.Blueprint, provider: EngineProvider, queue: str) -> None:
+    @bp.function_name(f"{queue.replace('-', '_')}_dead")
+    @bp.service_bus_queue_trigger(
+        arg_name="message",
+        queue_name=queue + DEAD_LETTER_SUFFIX,
+        connection="ServiceBus",
+        data_type=func.DataType.BINARY,
+        cardinality=func.Cardinality.ONE,
+    )
+    async def dead(message: func.ServiceBusMessage) -> None:
+        engine = await provider.get()
+        if queue == EVENTS_QUEUE:
+            await event_queue.capture_dead(engine, engine.events_tenant, incoming(message))
+        else:
+            await deadletters.capture_dead(engine, incoming(message), queue=queue)

@@ -12,6 +12,7 @@ import azure.functions as func
 
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import orchestrate
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.messages import incoming
 from orchestrator.functions.provider import EngineProvider
 
@@ -29,6 +30,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
         data_type=func.DataType.BINARY,
         cardinality=func.Cardinality.MANY,
     )
+    @client_bound(bp, provider)
     async def orchestration(messages: typing.List[func.ServiceBusMessage]) -> None:  # noqa: UP006
         engine = await provider.get()
         await orchestrate.handle(engine, [incoming(message) for message in messages])

@@ -11,6 +11,7 @@ from typing import Final
 import azure.functions as func
 
 from orchestrator.engine import levels, retain, schedule, sweep
+from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.provider import EngineProvider
 
 SWEEP_SCHEDULE: Final = "*/15 * * * * *"
@@ -58,6 +59,7 @@ def blueprint(provider: EngineProvider) -> func.Blueprint:
         run_on_startup=False,
         use_monitor=False,
     )
+    @client_bound(bp, provider)  # it deletes what Durable Functions keeps
     async def retention(timer: func.TimerRequest) -> None:
         engine = await provider.get()
         await retain.run(engine)

@@ -22,6 +22,7 @@ from orchestrator.local import (
     cli_audit,
     cli_auth,
     cli_breakers,
+    cli_code,
     cli_control,
     cli_deadletters,
     cli_events,
@@ -37,15 +38,9 @@ from orchestrator.local import (
     cli_workflows,
 )
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import (
-    DONE,
-    FAILED,
-    console,
-    print_json,
-    printable,
-)
+from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
 from orchestrator.local.cli_history import history_table
-from orchestrator.local.cli_options import DEFAULT_URL, AsJson, File, Id, Url
+from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Class, File, Id, Url
 from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
 
 app = typer.Typer(
@@ -57,6 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(cli_version.root)
+app.add_typer(cli_code.app, name="code")
 cli_recovery.register(app)
 
 # --- on this machine ------------------------------------------------------------------------------
@@ -149,12 +145,13 @@ def start(
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: the same call again starts nothing new.")
     ] = None,
+    priority: Class = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")] = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
     """Start an execution. With --watch, follow it and exit 1 if it does not complete."""
-    request = cli_input.start_request(input, version, tag or ())
+    request = cli_input.start_request(input, version, tag or (), priority)
     with Client(url) as client:
         result = client.start(name, request, key=key)
         if watch:

@@ -72,8 +72,8 @@ class Client:
     def start(
         self, workflow: str, request: Mapping[str, Any], *, key: str | None = None
     ) -> dict[str, Any]:
-        """Start an execution; `request` may have `input`, `version` and `tags`. With `key`, the
-        same call again gives the same execution."""
+        """Start an execution; `request`: see `cli_input`. With `key`, the same call again
+        gives the same execution."""
         headers = [(b"Content-Type", b"application/json")]
         if key is not None:
             headers.append((b"Idempotency-Key", header(key)))
@@ -105,7 +105,8 @@ class Client:
 
     def history(self, id: str) -> dict[str, Any]:
         """All events of an execution, oldest first, as one page."""
-        return self._collect(f"/v1/executions/{segment(id, 'execution id')}/history", {}, None)
+        path = f"/v1/executions/{segment(id, 'execution id')}/history"
+        return self._collect(path, {"include": "orchestration"}, None)
 
     def verify(self, id: str) -> dict[str, Any]:
         """Whether the history folds to the stored state (a `VerifyReport`)."""

@@ -49,13 +49,17 @@ def media_type(name: str, source: bytes) -> str:
     return f"application/{kind(name, source)}"
 
 
-def start_request(given: str | None, version: int | None, tag: Sequence[str]) -> dict[str, Json]:
+def start_request(
+    given: str | None, version: int | None, tag: Sequence[str], priority: str | None = None
+) -> dict[str, Json]:
     """The body of a start. What was not given is left out: the server knows the defaults."""
     request: dict[str, Json] = {}
     if given is not None:
         request["input"] = json_value(given)
     if version is not None:
         request["version"] = version
+    if priority is not None:
+        request["priority"] = str(priority)
     if tag:
         request["tags"] = {**tags(tag)}
     return request

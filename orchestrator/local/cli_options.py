@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.domain.priority import Priority
 from orchestrator.local.cli_client import DEFAULT_URL
 
 Url = Annotated[
@@ -17,5 +18,9 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the execution.")]
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="Definition in YAML or JSON; `-` reads stdin.")
 ]
+Class = Annotated[
+    Priority | None,
+    typer.Option("--priority", help="Class of its tasks; what the definition says if left out."),
+]
 
-__all__ = ["DEFAULT_URL", "AsJson", "File", "Id", "Url"]
+__all__ = ["DEFAULT_URL", "AsJson", "Class", "File", "Id", "Url"]

@@ -115,6 +115,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
         grid.add_row("took", took)
     if execution.get("deadlineAt") and not execution.get("endedAt"):
         grid.add_row("deadline", f"{clock(execution['deadlineAt'])} UTC")
+    if execution.get("priority", "standard") != "standard":
+        grid.add_row("priority", execution["priority"])
     if execution.get("tags"):
         tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
         grid.add_row("tags", printable(tags))
@@ -245,6 +247,8 @@ def _notes(task: Mapping[str, Any], hidden_needs: Sequence[str]) -> Text:
         notes.append(map_text(task["map"]))
     if task.get("child"):
         notes.append(f"child {task['child']}")
+    if task.get("instance"):
+        notes.append(f"orchestration {task['instance']}")
     if task.get("signal") and task["status"] not in SETTLED:
         notes.append(f"signal {task['signal']}")
     if task.get("nextAttemptAt"):

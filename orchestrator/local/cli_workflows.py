@@ -114,6 +114,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _status(item: Mapping[str, Any]) -> Text:
+    if item.get("kind") == "code":
+        return Text("code", "green")
     return Text("archived", "yellow") if item["archived"] else Text("active", "green")
 
 

@@ -78,6 +78,8 @@ HTTP_FUNCTIONS = {
     "list_signals": "GET v1/executions/{id}/signals",
     "list_audit": "GET v1/audit",
     "verify_audit": "GET v1/audit/verify",
+    "list_code_workflows": "GET v1/code-workflows",
+    "publish_code_workflows": "POST v1/code-workflows",
     "list_archive": "GET v1/archive",
     "show_archive": "GET v1/archive/{archiveId}",
     "read_archive": "GET v1/archive/{archiveId}/content",
@@ -127,8 +129,8 @@ sys.addaudithook(hook)
 import function_app
 import threading
 loaded = [name for name in sys.modules if name.startswith(
-    ("orchestrator.local", "orchestrator.adapters.azure", "activities.", "azure.cosmos",
-     "azure.servicebus", "azure.identity"))]
+    ("orchestrator.local", "orchestrator.adapters.azure", "azure.cosmos",
+     "azure.servicebus", "azure.identity", "azure.durable_functions"))]
 print(json.dumps({
     "names": sorted(f.get_function_name() for f in function_app.app.get_functions()),
     "touched": touched, "loaded": loaded, "threads": threading.active_count(),
@@ -150,9 +152,13 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
     assert set(found["names"]) == {
         *HTTP_FUNCTIONS,
         "orchestration",
+        "tasks_high",
         "tasks_standard",
+        "tasks_low",
         "orchestration_dead",
+        "tasks_high_dead",
         "tasks_standard_dead",
+        "tasks_low_dead",
         "events",
         "events_dead",
         "event_grid",
@@ -162,7 +168,7 @@ def test_importing_the_function_app_is_cheap_and_has_no_side_effects(tmp_path: P
         "scheduler",
         "retention",
     }
-    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 12
+    assert len(found["names"]) == len(HTTP_FUNCTIONS) + 16
     assert found["touched"] == []
     assert found["loaded"] == []
     assert found["threads"] == 1
@@ -188,11 +194,13 @@ def test_the_app_passes_the_hosts_checks_and_is_bound_as_designed() -> None:
         if isinstance(f.binding, HttpBinding)
     } == HTTP_FUNCTIONS
     assert found["orchestration"].binding == QueueBinding(queue="orchestration", many=True)
-    assert found["tasks_standard"].binding == QueueBinding(queue="tasks-standard", many=False)
+    for name in ("high", "standard", "low"):
+        function, queue = f"tasks_{name}", f"tasks-{name}"
+        assert found[function].binding == QueueBinding(queue=queue, many=False)
+        dead = found[f"{function}_dead"].binding
+        assert dead == QueueBinding(queue=f"{queue}/$DeadLetterQueue", many=False)
     dead = found["orchestration_dead"].binding
     assert dead == QueueBinding(queue="orchestration/$DeadLetterQueue", many=False)
-    dead = found["tasks_standard_dead"].binding
-    assert dead == QueueBinding(queue="tasks-standard/$DeadLetterQueue", many=False)
     assert found["events"].binding == QueueBinding(queue="events", many=False)
     dead = found["events_dead"].binding
     assert dead == QueueBinding(queue="events/$DeadLetterQueue", many=False)
@@ -296,8 +304,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
     made: list[tuple[str, Any, Any]] = []
 
     def spy(name: str) -> Any:
-        async def use_case(engine: Any, given: Any = None) -> None:
-            made.append((name, engine, given))
+        async def use_case(engine: Any, given: Any = None, *, queue: str = "") -> None:
+            made.append((f"{name} {queue}".strip(), engine, given))
 
         return use_case
 
@@ -337,7 +345,8 @@ async def test_queue_triggers_hand_over_incoming_messages(calls: list[Any]) -> N
     bare: Any = message(message_id=None, application_properties=None, user_properties=None)
     older = message(application_properties=None, user_properties={"n": 1})
     await user_function("orchestration", engine)(messages=[first, bare, older])
-    await user_function("tasks_standard", engine)(message=first)
+    for name in ("high", "standard", "low"):
+        await user_function(f"tasks_{name}", engine)(message=first)
     whole = Incoming(
         body=b"{}",
         message_id="m1",
@@ -355,7 +364,9 @@ async def test_queue_triggers_hand_over_incoming_messages(calls: list[Any]) -> N
                 Incoming(body=b"{}", message_id="m1", properties={"n": "1"}),
             ],
         ),
-        ("execute", engine, whole),
+        ("execute tasks-high", engine, whole),
+        ("execute tasks-standard", engine, whole),
+        ("execute tasks-low", engine, whole),
     ]
 
 

@@ -62,8 +62,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 _RUNTIME: Final[dict[tuple[str, str, str], Callable[[str], Any]]] = {
     ("Microsoft.Storage/storageAccounts", "properties", "primaryEndpoints"): lambda name: {
-        "blob": f"https://{name}.blob.core.windows.net/"
+        part: f"https://{name}.{part}.core.windows.net/" for part in ("blob", "queue", "table")
     },
+    ("Microsoft.DurableTask/schedulers", "properties", "endpoint"): (
+        lambda name: f"https://{name}.westeurope.durabletask.io"
+    ),
     ("Microsoft.DocumentDB/databaseAccounts", "properties", "documentEndpoint"): (
         lambda name: f"https://{name}.documents.azure.com:443/"
     ),

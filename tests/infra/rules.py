@@ -27,6 +27,9 @@ COSMOS_ROLE: Final = "Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments"
 ROLES: Final = {
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
     "ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
+    "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "0ad04412-c4d5-4796-b79c-f76d14c8d402": "Durable Task Data Contributor",
     "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39": "Service Bus Data Sender",
     "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0": "Service Bus Data Receiver",
     "4633458b-17de-408a-b874-0445c86b69e6": "Key Vault Secrets User",
@@ -41,6 +44,14 @@ HOST_SETTINGS: Final = {
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
 }
 """Read by the Functions host, not by us."""
+HUB_SETTINGS: Final = {
+    "AzureWebJobsStorage__queueServiceUri",
+    "AzureWebJobsStorage__tableServiceUri",
+    "AzureFunctionsJobHost__extensions__durableTask__storageProvider__type",
+    "AzureFunctionsJobHost__extensions__durableTask__storageProvider__connectionStringName",
+    "DURABLE_TASK_SCHEDULER_CONNECTION_STRING",
+}
+"""Read by the Durable extension; which of them is `rules_durable`'s to say."""
 KEYS_OFF: Final = {
     "Microsoft.Storage/storageAccounts": ("allowSharedKeyAccess", False),
     "Microsoft.ServiceBus/namespaces": ("disableLocalAuth", True),
@@ -152,7 +163,7 @@ def settings_faults(deployed: Template) -> Iterator[str]:
         for name in Settings.model_fields
         if name not in ("azure", "telemetry")
     }
-    for name in given.keys() - azure - identity - own - HOST_SETTINGS:
+    for name in given.keys() - azure - identity - own - HOST_SETTINGS - HUB_SETTINGS:
         yield f"app setting {name} is read by nobody"
     needed = identity | HOST_SETTINGS | {"AZURE_CLIENT_ID", "KeyVault__vaultUri"}
     for name in sorted(needed - given.keys()):

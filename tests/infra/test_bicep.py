@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.metrics_catalog import METRICS
-from tests.infra import lint, rules
+from tests.infra import lint, rules, rules_durable
 from tests.infra.bicep import BicepError, Template, deployment
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,7 @@ ALWAYS: list[Rule] = [
     rules.key_faults,
     rules.role_faults,
     rules.operation_faults,
+    rules_durable.hub_faults,
 ]
 
 
@@ -49,6 +50,41 @@ def deployed(parameters: str) -> Template:
 @pytest.mark.parametrize("rule", ALWAYS, ids=lambda rule: rule.__name__)
 def test_the_deployment_holds_what_the_code_relies_on(rule: Rule, parameters: str) -> None:
     assert list(rule(deployed(parameters))) == []
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+@pytest.mark.parametrize("rule", ALWAYS, ids=lambda rule: rule.__name__)
+def test_so_does_one_with_a_durable_task_scheduler(rule: Rule, parameters: str) -> None:
+    assert list(rule(with_scheduler(INFRA, parameters))) == []
+
+
+@cache
+def with_scheduler(infra: Path, parameters: str) -> Template:
+    return deployment(infra, parameters, {**ENVIRONMENT, "DURABLE_BACKEND": "scheduler"})
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("app/scheduler", "name: hubName", "name: 'default'"),
+        ("app/scheduler", "scope: scheduler", "scope: hub"),
+        ("app/api", "'azureManaged'", "'mssql'"),
+        ("app/api", "ClientID=${clientId}", "ClientID=x"),
+        ("app/api", ": 'DURABLE_TASK_SCHEDULER_CONNECTION_STRING'", ": 'OTHER'"),
+        ("app/rbac", "= if (hubInStorage)", "= if (!empty(principalId))"),
+        ("main", "['0.0.0.0/0']", "['']"),
+    ],
+)
+def test_a_hub_that_nobody_finds_is_noticed(
+    module: str, old: str, new: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "infra"
+    shutil.copytree(INFRA, copy)
+    path = copy / f"{module}.bicep"
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), "utf-8")
+    assert list(rules_durable.hub_faults(with_scheduler(copy, "main.prod.bicepparam")))
 
 
 def test_prod_is_closed() -> None:
@@ -186,6 +222,14 @@ BROKEN: list[tuple[str, str, str, Rule | str]] = [
         "090c5cfd-751d-490a-894a-3ce6f1109419",
         rules.role_faults,
     ),
+    ("api", "AzureWebJobsStorage__tableServiceUri: hostTableUri", "", rules_durable.hub_faults),
+    (
+        "rbac",
+        "974c5e8b-45b9-4653-ba55-5f855dd0fb88",
+        "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39",
+        rules_durable.hub_faults,
+    ),
+    ("network", "'privatelink.queue.", "'privatelink.queues.", rules.public_faults),
     (
         "rbac",
         "b7e6dc6d-f1e8-4753-8033-0f276bb0955b",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.engine.core import Engine
 from orchestrator.ports import ActivityCall
 from tests.simulation.flows import Flow
 from tests.simulation.profile import Profile
@@ -38,6 +39,9 @@ class Feature:
     def alter(self, flow: Flow) -> None:
         """May change a workflow before it is published."""
 
+    def equip(self, engine: Engine, worker: Worker) -> None:
+        """May give an engine that begins what this part needs."""
+
     async def prepare(self) -> None:
         """Before faults begin, with the world's client."""
 
@@ -52,6 +56,9 @@ class Feature:
 
     def attempt(self, worker: Worker, call: ActivityCall) -> None:
         """Looks at every attempt that begins; what it raises is the attempt's failure."""
+
+    def attempted(self, worker: Worker, call: ActivityCall) -> None:
+        """Looks at every attempt that has ended in a process that lives."""
 
     def disturbs(self, flow: Flow) -> bool:
         """Whether tasks of a workflow may have had more attempts because of this part."""

@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import outbox, verify
-from tests.simulation.judge_children import family, judge_children, judge_settled
+from tests.simulation.judge_children import family, judge_children, unsettled
 from tests.simulation.judge_letters import altered, judge_letters
 from tests.simulation.profile import Profile
 from tests.simulation.reference import Reference, attempts_of
@@ -121,10 +121,10 @@ async def recover_again(world: World) -> None:
     """Everything falls silent; another round of recovery finds nothing and changes nothing."""
     if not await world.until(lambda: _quiet(world), QUIET_WITHIN_S):
         left = {queue: len(world.broker.queues[queue]) for queue in QUEUES}
-        world.fail(f"not quiet {QUIET_WITHIN_S} s after the end: {left} {_outboxes(world)}")
+        rest = [*_outboxes(world), *unsettled(world)]
+        world.fail(f"not quiet {QUIET_WITHIN_S} s after the end: {left} {rest}")
         return
     await world.until(lambda: False, 120)
-    judge_settled(world)
     before = _snapshot(world)
     messages: list[Message] = []
     for body in world.store.bodies(EXECUTIONS).values():
@@ -171,7 +171,8 @@ def _rested(before: Any, after: Any) -> bool:
 
 def _quiet(world: World) -> bool:
     queued = any(world.broker.queues[queue] for queue in QUEUES)
-    return not queued and not _outboxes(world) and not unmarked(world) and not unclosed(world)
+    open_ = _outboxes(world) or unmarked(world) or unclosed(world) or unsettled(world)
+    return not queued and not open_
 
 
 def _outboxes(world: World) -> list[str]:

@@ -68,8 +68,9 @@ MUTANTS = (
         "outbox deleted before it is sent",
         relay,
         "send_now",
-        "    sending = outbox.messages(docs)\n",
-        "    sending = outbox.messages(docs)\n    await _forget(engine, docs)\n",
+        "            sending = outbox.messages(docs, link)\n",
+        "            sending = outbox.messages(docs, link)\n"
+        "            await _forget(engine, docs)\n",
     ),
     Mutant(
         "outbox deleted although sending failed",
@@ -133,7 +134,7 @@ MUTANTS = (
     Mutant(
         "outbox ids that are not fresh",
         outbox,
-        "build",
+        "_documents",
         "ID_PREFIX + engine.ids.new()",
         'ID_PREFIX + f"{partition[1]}-{outgoing[start].message.task or 0}"',
     ),

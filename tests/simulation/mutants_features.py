@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from orchestrator.domain import breakers
+from orchestrator.domain import breakers, slots
 from orchestrator.engine import (
     children,
     event_letters,
     events,
+    gate,
     leadership,
+    orchestrations,
     places,
     schedule_fire,
+    signals_raised,
     waiting,
 )
 from tests.simulation.mutants import Mutant
 
 SCHEDULES, OUTAGE, EVENTS, CROWDS = "schedules", "outage", "events", "crowds"
+HUBS, SHARING = "hubs", "sharing"
 
 MUTANTS = (
     Mutant(
+        "every process takes all slots",
+        slots,
+        "hold",
+        "left = limit - sum(one.count for one in others.values())",
+        "left = limit",
+        feature=SHARING,
+    ),
+    Mutant(
+        "slot not given back",
+        gate,
+        "Passage.__aexit__",
+        "if self._slot:",
+        "if False:",
+        feature=SHARING,
+    ),
+    Mutant(
         "two leaders with one token",
         leadership,
-        places,
         "Leadership._contend",
         'token = max(int(found.body["token"]), self._floor) + 1',
         'token = max(int(found.body["token"]), self._floor, 1)',
@@ -111,6 +130,23 @@ MUTANTS = (
         "_cancel",
         "    try:\n",
         "    return\n    try:\n",
+    ),
+    Mutant(
+        "orchestration started without asking whether it is there",
+        orchestrations,
+        "_started",
+        'await instances.ask(engine, lambda hub: hub.status(instance["id"]))',
+        "None",
+        feature=HUBS,
+        first=76,
+    ),
+    Mutant(
+        "signal recorded as raised and not raised",
+        signals_raised,
+        "hand_over",
+        'await ask(engine, _raising(instance, doc.body["name"], _event(doc.body)))',
+        "pass",
+        feature=HUBS,
     ),
     Mutant(
         "concurrency group stored without if_match",

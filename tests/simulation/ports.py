@@ -70,7 +70,9 @@ class SimIds:
         return f"{self._prefix}-{self._count:05}"
 
 
-class _Port:
+class Port:
+    """What every port of a process has: a way there and back, on which it may die."""
+
     def __init__(self, world: World, worker: Worker) -> None:
         self._world = world
         self._worker = worker
@@ -104,7 +106,7 @@ def _refuse(fault: Fault | None) -> None:
         raise Unavailable("simulated, not applied")
 
 
-class SimStore(_Port):
+class SimStore(Port):
     """`DocumentStore` as one process sees it."""
 
     def __init__(self, world: World, worker: Worker) -> None:
@@ -239,7 +241,7 @@ class SimStore(_Port):
         """The world's store outlives its processes."""
 
 
-class SimTransport(_Port):
+class SimTransport(Port):
     """`Transport` as one process sees it."""
 
     async def send(self, messages: Sequence[OutMessage]) -> None:
@@ -263,7 +265,7 @@ class SimTransport(_Port):
         """Nothing to release."""
 
 
-class SimPayloads(_Port):
+class SimPayloads(Port):
     """`PayloadStore` as one process sees it."""
 
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
@@ -304,7 +306,7 @@ class SimSecrets:
         raise SecretNotFound(name)
 
 
-class SimActivities(_Port):
+class SimActivities(Port):
     """`ActivityRunner`: what the behaviour in the task's input says (`behaviour.py`)."""
 
     def names(self) -> frozenset[str]:

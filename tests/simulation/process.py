@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.topology import ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import ORCHESTRATION_QUEUE, TASK_QUEUES
 from orchestrator.engine import execute, orchestrate, relay, sweep
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
@@ -62,6 +62,8 @@ class Worker:
             tunables=world.profile.tunables,
         )
         engine.definitions = world.definitions  # versions never change: compiled once per run
+        for feature in getattr(world, "features", ()):  # the first engines are older than those
+            feature.equip(engine, self)
         return engine
 
     # --- life -------------------------------------------------------------------------------------
@@ -183,11 +185,15 @@ async def orchestrator(worker: Worker) -> None:
 
 
 async def executor(worker: Worker) -> None:
-    """The single-message trigger of the task queue, several at once."""
+    """The single-message triggers of the task queues, several messages of each at once."""
+    await asyncio.gather(*(_execute(worker, queue) for queue in TASK_QUEUES))
+
+
+async def _execute(worker: Worker, queue: str) -> None:
     room = asyncio.Semaphore(ATTEMPTS_AT_ONCE)
     while True:
         await room.acquire()
-        (message,) = await _receive(worker, TASKS_STANDARD_QUEUE, 1)
+        (message,) = await _receive(worker, queue, 1)
         worker.spawn(_attempt, worker, message, room)
 
 
@@ -195,7 +201,7 @@ async def _attempt(worker: Worker, message: Received, room: asyncio.Semaphore) -
     renewing = worker.spawn(_renew, worker, message)
     failed = False
     try:
-        await execute.handle(worker.engine, _incoming(message))
+        await execute.handle(worker.engine, _incoming(message), queue=message.queue)
     except (StoreError, TransportError):
         failed = True
     renewing.cancel()

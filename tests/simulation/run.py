@@ -9,19 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.topology import EXECUTIONS
-from tests.simulation import breaking, crowds, eventing, flows, scheduling
+from tests.simulation import breaking, crowds, eventing, flows, hubs, scheduling, sharing
 from tests.simulation.breaking import Outage
 from tests.simulation.crowds import Crowds
 from tests.simulation.eventing import Events
 from tests.simulation.faults import Fault, FaultPlan
 from tests.simulation.features import Feature
 from tests.simulation.flows import Flow
+from tests.simulation.hubs import Hubs
 from tests.simulation.judge import judge, recover_again
 from tests.simulation.loop import SimLoop, Stuck
 from tests.simulation.operators import operator
 from tests.simulation.profile import Profile, draw
 from tests.simulation.redrive import Redrive, finish_held
 from tests.simulation.scheduling import Schedules
+from tests.simulation.sharing import Sharing
 from tests.simulation.signallers import signaller
 from tests.simulation.world import TENANT, Submission, World
 
@@ -33,7 +35,9 @@ KINDS: tuple[tuple[Callable[[random.Random, Profile], Feature], str, float], ...
     (Schedules, "schedules", scheduling.SHARE),
     (Outage, "outage", breaking.SHARE),
     (Events, "events", eventing.SHARE),
+    (Sharing, "sharing", sharing.SHARE),
     (Crowds, "crowds", crowds.SHARE),
+    (Hubs, "hubs", hubs.SHARE),
 )
 """Parts of the platform, each with the share of seeds that exercise it."""
 Setup = Callable[[World], None]

@@ -154,14 +154,17 @@ def _judge_items(
 
 
 def unclosed(world: World) -> list[str]:
-    """Items that still wait for a signal although their execution has ended: to be looked at."""
+    """Items that still wait for a signal although their execution has ended, and tasks that have
+    ended before their orchestration was seen to: to be looked at."""
     bodies = world.store.bodies(EXECUTIONS).values()
     return [
         body["id"]
         for body in bodies
         if body["type"] == "task"
-        and body["status"] == "WAITING"
-        and "awaits" in body
+        and (
+            (body["status"] == "WAITING" and "awaits" in body)
+            or ("instance" in body and not body["instance"].get("settled"))
+        )
         and body["executionId"] not in world.open()
     ]
 

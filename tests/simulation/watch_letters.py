@@ -245,9 +245,9 @@ class LetterWatch:
 
 
 def _forgiven(work: dict[str, Any], doc: dict[str, Any], base: int) -> int:
-    """Attempts after `base` to start a child that cost nothing: the platform could not, or the
-    worker died."""
-    if work["type"] != "workflow":
+    """Attempts after `base` to start a child or an orchestration that cost nothing: the platform
+    could not, or the worker died."""
+    if work["type"] not in ("workflow", "durable"):
         return 0
     later = [entry for entry in doc["attempts"] if entry["attempt"] > base]
     free = ("PUT_OFF", "LEASE_EXPIRED")

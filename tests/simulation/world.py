@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.errors import WeftError
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASK_QUEUES
 from orchestrator.engine import catalog, submit
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.views import SweepReport
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.simulation.redrive import Deed
 
 TENANT = "acme"
-QUEUES = (ORCHESTRATION_QUEUE, TASKS_STANDARD_QUEUE)
+QUEUES = (ORCHESTRATION_QUEUE, *TASK_QUEUES)
 
 
 class Broken(Exception):
@@ -135,6 +135,8 @@ class World:
             self.features.append(feature)
             self.more_flows += feature.flows
             self.store.observers.append(feature.commit)
+            for client in self.clients:
+                feature.equip(client.engine, client)
 
     def now(self) -> int:
         """True time, epoch milliseconds."""
@@ -178,7 +180,11 @@ class World:
         self.watch.attempt(call, worker.clock.now())
         for feature in self.features:
             feature.attempt(worker, call)
-        return await behaviour.behave(call)
+        try:
+            return await behaviour.behave(call)
+        finally:
+            for feature in self.features:
+                feature.attempted(worker, call)
 
     # --- what the invariants look at --------------------------------------------------------------
 
@@ -236,7 +242,8 @@ class World:
 
     async def publish(self, flows: list[Flow]) -> None:
         """Before anything fails."""
-        for flow in (member for one in flows for member in one.family()):
+        code = self.client.engine.code.names()
+        for flow in (member for one in flows for member in one.family() if member.name not in code):
             await catalog.publish(self.client.engine, TENANT, flow.definition)
 
     def start_workers(self) -> None:
@@ -281,23 +288,31 @@ class World:
             if fault is None:
                 continue
             rng = random.Random(fault.place)
-            queue = QUEUES[fault.size % 2]
+            queues = TASK_QUEUES if fault.size % 2 else (ORCHESTRATION_QUEUE,)
             self.note(f"chaos: {fault}")
             match fault.kind:
                 case "purge":
-                    self.broker.lose(rng, queue, 1.0)
+                    for queue in queues:
+                        self.broker.lose(rng, queue, 1.0)
                 case "loseSome":
-                    self.broker.lose(rng, queue, 0.3)
+                    for queue in queues:
+                        self.broker.lose(rng, queue, 0.3)
                 case "unlock":
-                    self.broker.unlock(queue)
+                    for queue in queues:
+                        self.broker.unlock(queue)
                 case "double":
-                    self.broker.double(rng, queue)
+                    for queue in queues:
+                        self.broker.double(rng, queue)
                 case "shuffle":
-                    self.broker.shuffle(rng, queue)
+                    for queue in queues:
+                        self.broker.shuffle(rng, queue)
                 case "delay":
-                    self.broker.delay(rng, queue, rng.randint(100, 40_000))
+                    ms = rng.randint(100, 40_000)
+                    for queue in queues:
+                        self.broker.delay(rng, queue, ms)
                 case "delayLong":  # beyond the window of duplicate detection
-                    self.broker.delay(rng, queue, 700_000)
+                    for queue in queues:
+                        self.broker.delay(rng, queue, 700_000)
                 case "jump":
                     rng.choice(self.workers).clock.skew_ms = fault.size - 5_000
                 case "storeDown":

@@ -290,7 +290,7 @@ class World:
             elif message.queue == EVENTS_QUEUE:
                 tasks.append(event_queue.handle(engine, TENANT, incoming))
             else:
-                tasks.append(execute.handle(engine, incoming))
+                tasks.append(execute.handle(engine, incoming, queue=message.queue))
         if batch:
             await orchestrate.handle(engine, batch)
         await asyncio.gather(*tasks)

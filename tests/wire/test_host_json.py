@@ -66,12 +66,43 @@ COSMOS = {
 """The Cosmos DB extension 4: `docs/…/functions-bindings-cosmosdb-v2`, host.json settings."""
 
 
+DURABLE = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["hubName", "overridableExistingInstanceStates"],
+    "properties": {
+        "hubName": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9]{2,44}$"},
+        "storageProvider": {"type": "object"},
+        "maxConcurrentActivityFunctions": COUNT,
+        "maxConcurrentOrchestratorFunctions": COUNT,
+        "overridableExistingInstanceStates": {"enum": ["NonRunningStates", "AnyState"]},
+        "useGracefulShutdown": {"type": "boolean"},
+        # The library for Python knows no sessions: it replays from the beginning.
+        "extendedSessionsEnabled": {"enum": [False]},
+        "tracing": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                # Inputs and outputs are tenants' data, and would be in the log.
+                "traceInputsAndOutputs": {"enum": [False]},
+                "traceReplayEvents": {"type": "boolean"},
+                "distributedTracingEnabled": {"type": "boolean"},
+                "version": {"enum": ["V1", "V2"]},
+            },
+        },
+    },
+}
+"""The Durable extension 3: `docs/…/durable-functions-host-json-settings`. The published schema has
+none of the newer names."""
+
+
 def host_schema() -> dict[str, Any]:
-    """Version 2 of the published schema, with the two newer sections."""
+    """Version 2 of the published schema, with the newer sections."""
     whole = copy.deepcopy(schema("host"))
     extensions = whole["definitions"]["version-2"]["properties"]["extensions"]
     assert {"serviceBus", "cosmosDB"} <= set(extensions["properties"])
-    extensions["properties"] |= {"serviceBus": SERVICE_BUS, "cosmosDB": COSMOS}
+    newer = {"serviceBus": SERVICE_BUS, "cosmosDB": COSMOS, "durableTask": DURABLE}
+    extensions["properties"] |= newer
     extensions["additionalProperties"] = False
     return {
         "$schema": whole["$schema"],
@@ -104,6 +135,9 @@ def test_host_json_is_what_the_published_schema_allows() -> None:
         (("extensions", "serviceBus", "maxAutoLockRenewalDuration"), "35m"),
         (("extensions", "serviceBus", "messageHandlerOptions"), {}),  # extension 4
         (("extensions", "cosmosDB", "connectionMode"), "gateway"),
+        (("extensions", "durableTask", "hubName"), "weft-hub"),
+        (("extensions", "durableTask", "maxConcurrentActivities"), 8),
+        (("extensions", "durableTask", "tracing", "traceInputsAndOutputs"), True),
         (("extensions", "servicebus"), {}),
         (("logging", "logLevel", "default"), "Info"),
         (("logging", "applicationInsights", "samplingSettings", "isEnabled"), "yes"),
@@ -119,6 +153,12 @@ def test_a_mistake_in_host_json_is_found(path: tuple[str, ...], value: Any) -> N
         section = section[name]
     section[last] = value
     assert problems(host_schema(), given) != []
+
+
+def test_an_instance_that_runs_is_never_replaced() -> None:
+    """The engine starts an instance again when it does not know whether it did."""
+    durable = host_json()["extensions"]["durableTask"]
+    assert durable["overridableExistingInstanceStates"] == "NonRunningStates"
 
 
 # --- bindings -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator import bootstrap
+from orchestrator import bootstrap, bootstrap_code
 from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -44,9 +44,12 @@ async def serve(
 ) -> int:
     """Build the engine and the app over `data` (created if missing), then `run` them; the exit
     code. `sock`: a listening socket, taken over."""
+    code = bootstrap_code.load()
     try:
         engine = await bootstrap.build(
-            load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)})
+            load_settings({**os.environ, "WEFT_BACKEND": "local", "WEFT_DATA_DIR": str(data)}),
+            code=code.workflows,
+            orchestrations=code.hub,
         )
     except BaseException:
         sock.close()
@@ -55,14 +58,14 @@ async def serve(
     async def built() -> Engine:
         return engine
 
-    provider = EngineProvider(built)
+    provider = EngineProvider(built, learn=code.hub.learn if code.hub else None)
     await provider.get()
     address = sock.getsockname()[0]
     try:
         # Asked here too: this process may have inherited a socket that others chose.
         check_private(address, anybody=bool(engine.authenticator.warning))
         host = LocalHost(
-            compose(provider),
+            compose(provider, code.orchestrators),
             provider=provider,
             broker=_receiver(engine),
             store=engine.store,

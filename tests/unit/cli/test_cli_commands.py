@@ -85,7 +85,7 @@ def test_start_sends_input_version_tags_and_key(api: FakeApi, weft: Weft) -> Non
     api.on("POST", "/v1/workflows/census/start", STARTED, status=202)
     result = weft(
         "start", "census", "--input", '{"id": 9007199254740993, "x": 1.0}', "--version", "3",
-        "--tag", "team=a", "--tag", "note=x=y", "--key", "order#7/8 é",
+        "--tag", "team=a", "--tag", "note=x=y", "--key", "order#7/8 é", "--priority", "high",
     )  # fmt: skip
     assert (result.exit_code, result.stdout) == (0, "started e1 (census version 3)\n")
     sent = api.last("POST")
@@ -93,6 +93,7 @@ def test_start_sends_input_version_tags_and_key(api: FakeApi, weft: Weft) -> Non
         "input": {"id": 9007199254740993, "x": 1.0},
         "version": 3,
         "tags": {"team": "a", "note": "x=y"},
+        "priority": "high",
     }
     assert isinstance(sent.json()["input"]["x"], float)
     assert sent.headers["Idempotency-Key"] == "order#7/8 é"

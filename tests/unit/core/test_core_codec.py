@@ -115,6 +115,7 @@ EVENTS: dict[type, dict[str, Any]] = {
         "due_at": st.none() | times,
         "deadline_at": st.none() | times,
     },
+    ev.SignalRaised: {"id": texts, "name": texts, "task": positions},
     ev.MapItemSignalled: {"task": positions, "item": positions, "signal": texts},
     ev.CompensationStarted: {
         "ending": st.sampled_from(["FAILED", "CANCELLED"]),

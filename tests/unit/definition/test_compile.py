@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.domain import defaults
-from orchestrator.domain.compile import compile_workflow, load_workflow
+from orchestrator.domain.compile import code_workflow, compile_workflow, load_workflow
 from orchestrator.domain.durations import MAX_DURATION_MS
 from orchestrator.domain.errors import InvalidError
 from orchestrator.domain.expressions import Scope
@@ -244,7 +244,7 @@ def test_what_the_worker_resolves() -> None:
     assert never.when.evaluate(Scope()) is False
     assert always.when is None
     assert (signal.signal, signal.wait_ms, signal.schema) == ("x", 2_000, {"type": "object"})
-    assert (signal.raw, wait.raw, wait.signal) == (None, None, "")
+    assert (wait.signal, wait.orchestration) == ("", "")
 
 
 def test_the_workflow_itself() -> None:
@@ -294,23 +294,24 @@ def test_a_signal_inside_a_map_is_awaited_by_name_and_for_the_maps_timeout_by_de
 
 
 def test_what_cannot_run_yet_is_refused_at_publish() -> None:
-    fields = {item.field for item in unsupported(check(from_yaml(EVERYTHING)))}
-    assert fields == {
-        "$.tasks.old.type",
-    }
-    raw = tasks(
-        """
-        a: {type: map, items: [], do: {type: durable, orchestrator: x}}
-        b: {type: map, items: [], do: {type: wait, duration: 1s}}
-        c: {type: transform, output: 1, compensate: null}
-        """
-    )
-    found = unsupported(check(raw))
-    assert {item.code for item in found} == {"NOT_YET_SUPPORTED"}
-    assert {item.field for item in found} == {
-        "$.tasks.a.do.type",
-    }
-    assert unsupported(check(tasks("{a: {type: transform, output: 1}}"))) == []
+    assert unsupported(check(from_yaml(EVERYTHING))) == []
+    raw = tasks("{a: {type: transform, output: 1, compensate: {type: durable, orchestration: x}}}")
+    (found,) = unsupported(check(raw))
+    assert (found.code, found.field) == ("NOT_YET_SUPPORTED", "$.tasks.a.compensate.type")
+
+
+def test_an_orchestration_is_compiled_and_a_code_workflow_is_one_of_it() -> None:
+    raw = tasks("{d: {type: durable, orchestration: x, version: 3, signals: [a, b], input: 1}}")
+    flow = compiled(raw)
+    (task,) = flow.tasks
+    assert (task.orchestration, task.orchestration_version) == ("x", 3)
+    assert task.retry.max_attempts == 1, "it tries again within itself"
+    assert dict(flow.hears) == {"a": 0, "b": 0}
+    assert (flow.takes("a"), flow.takes("c"), flow.hearer("c")) == (True, False, None)
+    code = code_workflow("x", 2, {"type": "object"})
+    assert (code.takes("anything"), code.hearer("anything")) == (True, 0)
+    assert (code.tasks[0].id, code.tasks[0].orchestration_version) == ("main", 2)
+    assert code.input_schema == {"type": "object"}
 
 
 def test_deadlines_and_heartbeats_are_compiled() -> None:

@@ -9,7 +9,16 @@ from orchestrator.domain.durations import format_duration
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "definition.md").read_text(encoding="utf-8")
 MODULES = (
-    *("yamltext", "parsing", "textrules", "validation", "references", "task_checks", "faults"),
+    *(
+        "yamltext",
+        "parsing",
+        "textrules",
+        "validation",
+        "references",
+        "task_checks",
+        "durable_checks",
+        "faults",
+    ),
     *("jsonschemas", "support", "definition_types", "definition_http"),
 )
 

@@ -53,7 +53,7 @@ tasks:
     type: publish
     event: {type: shipped, source: shop, subject: "${input.orderId}", data: 1}
     to: x
-  old: {type: durable, orchestrator: Legacy, input: null}
+  old: {type: durable, orchestration: legacy, version: 2, input: null, signals: [stop, go-on]}
   tidy:
     type: activity
     activity: orders.tidy
@@ -287,7 +287,7 @@ def test_unknown_fields_are_refused_with_the_nearest_known_name() -> None:
         ("{type: workflow, workflow: A}", ".workflow", "BAD_NAME"),
         ("{type: workflow, workflow: a, version: 0}", ".version", "BAD_VALUE"),
         ("{type: publish, event: {}}", ".event.type", "MISSING_FIELD"),
-        ("{type: durable, orchestrator: ''}", ".orchestrator", "BAD_VALUE"),
+        ("{type: durable, orchestration: ''}", ".orchestration", "BAD_NAME"),
         ("[1]", "", "WRONG_TYPE"),
         ("null", "", "WRONG_TYPE"),
     ],

@@ -23,7 +23,7 @@ def counted() -> set[str]:
         name
         for text in texts
         if text != own
-        for name in re.findall(r'"(weft_\w+_(?:total|state|seconds))"', text)
+        for name in re.findall(r'"(weft_\w+_(?:total|state|held|seconds))"', text)
     }
 
 

@@ -11,7 +11,12 @@ from http_support import ENGINE, EXECUTION, UseCases, make_client
 
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
-from orchestrator.functions import http_executions, http_operations, http_workflows
+from orchestrator.functions import (
+    http_executions,
+    http_history,
+    http_operations,
+    http_workflows,
+)
 from orchestrator.functions.provider import EngineProvider
 
 
@@ -36,14 +41,15 @@ def use_cases(monkeypatch: pytest.MonkeyPatch) -> UseCases:
     )
     places: dict[Any, dict[str, tuple[str, ...]]] = {
         http_workflows: {
-            "catalog": ("workflow", "workflows", "versions", "version"),
+            "catalog_reads": ("workflow", "workflows", "versions", "version"),
             "publishing": ("publish", "archive"),
         },
         http_executions: {
             "submit": ("start",),
-            "inspect": ("execution", "executions", "tasks", "task", "history"),
+            "inspect": ("execution", "executions", "tasks", "task"),
             "verify": ("verify",),
         },
+        http_history: {"inspect": ("history",)},
         http_operations: {"health": ("recent",), "levels": ("refresh_if_possible",)},
     }
     for module, fakes in places.items():

@@ -123,7 +123,8 @@ async def test_a_body_cannot_name_what_the_caller_may_not(here: Place) -> None:
 async def test_a_child_workflow_is_no_way_around(here: Place) -> None:
     child = {"type": "workflow", "workflow": "orders"}
     nested = {"type": "map", "items": "${input}", "do": child}
-    for tasks in ({"a": child}, {"a": nested}):
+    code = {"type": "durable", "orchestration": "orders"}
+    for tasks in ({"a": child}, {"a": nested}, {"a": code}):
         source = {"name": "billing-x", "tasks": tasks}
         got = await here.ask("billing", "POST", "/v1/workflows?dryRun=true", json=source)
         assert (got.status, got.error["code"]) == (403, "FORBIDDEN")

@@ -7,6 +7,7 @@ from http_client import Client
 from http_support import ENGINE, EXECUTION, UseCases
 
 from orchestrator.domain.errors import ConflictError, NotFoundError
+from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
 from orchestrator.engine import views
 from tests.support.identities import Doors, admin
@@ -100,7 +101,7 @@ async def test_start_is_202_with_location(client: Client, use_cases: UseCases) -
     got = await client(
         "POST",
         "/v1/workflows/hello/start",
-        json={"input": {"a": 1}, "version": 3, "tags": {"region": "north"}},
+        json={"input": {"a": 1}, "version": 3, "tags": {"region": "north"}, "priority": "high"},
         headers={"Idempotency-Key": "order#7/8 é", "traceparent": PARENT},
     )
     assert got.status == 202
@@ -115,6 +116,7 @@ async def test_start_is_202_with_location(client: Client, use_cases: UseCases) -
             "tags": {"region": "north"},
             "traceparent": PARENT,
             "started_by": "developer",
+            "priority": Priority.HIGH,
         },
     )
 

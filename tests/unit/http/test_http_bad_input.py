@@ -139,7 +139,7 @@ async def test_unknown_fields_of_a_start_are_422_with_the_nearest_name(
     hints = {detail["field"]: detail["hint"] for detail in got.error["details"]}
     assert hints["$.inptu"] == 'did you mean "input"?'
     assert hints["$.Version"] == 'did you mean "version"?'
-    assert hints["$.zzz"] == "known: input, tags, version"
+    assert hints["$.zzz"] == "known: input, priority, tags, version"
     assert use_cases.asked == []
 
 

@@ -206,7 +206,7 @@ async def test_every_http_function_is_in_the_openapi_document_and_vice_versa(
         for method in one.methods
     }
     assert described == bound
-    assert len(bound) == 72
+    assert len(bound) == 74
 
 
 async def test_every_reference_in_the_openapi_document_resolves(client: Client) -> None:

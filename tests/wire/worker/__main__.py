@@ -21,6 +21,7 @@ from orchestrator.domain.topology import (
 )
 from orchestrator.engine.core import Engine
 from orchestrator.ports import OutMessage, TransportError
+from tests.wire.worker.code import code
 from tests.wire.worker.library import InvocationFailed, Worker
 
 DEFINITION = {
@@ -203,7 +204,8 @@ async def _work(worker: Worker, engine: Engine) -> dict[str, Any]:
 
 
 SCENARIOS: dict[str, Callable[[Worker, list[Engine]], Awaitable[Any]]] = {
-    scenario.__name__: scenario for scenario in (index, run, relay, garbage, events, unsettled)
+    scenario.__name__: scenario
+    for scenario in (index, run, relay, garbage, events, unsettled, code)
 }
 
 

@@ -84,13 +84,21 @@ class Worker:
         )
 
     async def call(
-        self, function: str, parameter: str, value: Datum, metadata: Mapping[str, Datum]
+        self,
+        function: str,
+        parameter: str,
+        value: Datum,
+        metadata: Mapping[str, Datum],
+        **inputs: Datum,
     ) -> Any:
         """Invoke once; the returned datum's value, None without one. Raises
         `InvocationFailed`."""
         self._calls += 1
         ok, returned, _, error, trace = await invocation_request_native(
-            f"invocation-{self._calls}", self._ids[function], [(parameter, value)], dict(metadata)
+            f"invocation-{self._calls}",
+            self._ids[function],
+            [(parameter, value), *inputs.items()],
+            dict(metadata),
         )
         if not ok:
             raise InvocationFailed(f"{error}\n{trace}")

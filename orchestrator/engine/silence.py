@@ -1,8 +1,8 @@
-"""Silence that is no loss: tasks which wait for a circuit breaker.
+"""Silence that is no loss: tasks which wait for a circuit breaker or a slot of their tenant.
 
 Their messages are on their way, but nothing in their documents says so: the sweeper and the `check`
-of an execution would take them for lost, and send one more message each time, for as long as the
-breaker is open.
+of an execution would take them for lost, and send one more message each time, for as long as they
+wait.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from orchestrator.engine import documents
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.breakers import Breakers
 from orchestrator.engine.core import Engine
+from orchestrator.engine.slots import SlotBook
 
 
 async def is_postponed(engine: Engine, doc: dict[str, Any]) -> bool:
-    """Whether an overdue task document is one whose retry waits for its breaker. A lease that
-    expired is always looked after: its worker is dead."""
-    dependency = doc.get("dependency")
-    if not dependency or doc["status"] != TaskStatus.RETRYING.value:
+    """Whether an overdue task document is one whose retry waits for its breaker or a slot. A lease
+    that expired is always looked after: its worker is dead."""
+    if doc["status"] != TaskStatus.RETRYING.value:
         return False
-    return await engine.part(Breakers).postponed(doc["tenantId"], dependency)
+    if await engine.part(SlotBook).busy(doc["tenantId"]):
+        return True
+    dependency = doc.get("dependency")
+    return bool(dependency) and await engine.part(Breakers).postponed(doc["tenantId"], dependency)
 
 
 async def without_postponed(
@@ -33,8 +36,11 @@ async def without_postponed(
     lost: list[tuple[int, int | None]],
     docs: Mapping[str, dict[str, Any]],
 ) -> list[tuple[int, int | None]]:
-    """Those of the (task, item) that nobody works on and that no breaker holds up. `docs`: task
-    documents by id; they know the dependency where an expression or an operator's input made it."""
+    """Those of the (task, item) that nobody works on and that neither a breaker nor the lack of a
+    slot holds up. `docs`: task documents by id; they know the dependency where an expression or an
+    operator's input made it."""
+    if lost and await engine.part(SlotBook).busy(aggregate.partition[0]):
+        return []
     held: dict[tuple[int, str], bool] = {}
     left: list[tuple[int, int | None]] = []
     for task, item in lost:

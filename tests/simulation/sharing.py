@@ -1,0 +1,104 @@
+"""Tenant slots, priorities and the overflow lane: seeds in which few tasks may run at once.
+
+What is judged: the slots that are held are never more than the limit, unless a process outlived its
+lease; no process runs more tasks than it holds slots for; and in the end all slots are free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.domain.tenant_limits import TenantLimits
+from orchestrator.domain.topology import CONTROL
+from orchestrator.engine.lanes import Lanes
+from orchestrator.ports import ActivityCall
+from tests.simulation.features import Feature
+from tests.simulation.flows import Flow
+from tests.simulation.profile import Profile
+from tests.simulation.store import Commit
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Worker
+
+SHARE: Final = 0.25
+MAX_SKEW_MS: Final = 5_000
+CLASSES: Final = ("high", "standard", "low")
+
+
+class Sharing(Feature):
+    """See the module."""
+
+    def __init__(self, rng: random.Random, profile: Profile) -> None:
+        super().__init__()
+        self.rng = rng
+        self.limit = rng.choice((1, 2, 3))
+        self.places = rng.choice((2, 64))
+        self.actors = (self._others,)
+        self.held: dict[str, tuple[int, int]] = {}  # token -> count, until; as stored
+        self.ever: set[str] = set()  # incarnations of workers that ever held one
+        self.running: Counter[str] = Counter()  # by incarnation
+
+    def tune(self, profile: Profile) -> Profile:
+        """Few slots for the tenant, and in some seeds few places, so that messages are moved."""
+        limits = TenantLimits(concurrent_tasks=self.limit)
+        return profile.tuned(limits=limits, task_places=self.places)
+
+    def alter(self, flow: Flow) -> None:
+        """Any class."""
+        flow.definition["priority"] = self.rng.choice(CLASSES)
+
+    async def _others(self, worker: Worker) -> None:
+        """Another tenant has work, too, as long as there are faults."""
+        while self.world.plan.enabled:
+            worker.engine.part(Lanes).note(["somebody-else"])
+            await asyncio.sleep(30)
+
+    def commit(self, commit: Commit) -> None:
+        """Every change of the slots."""
+        if commit.container != CONTROL:
+            return
+        for _, _, new in commit.changes:
+            if new is not None and new["type"] == "slots":
+                self._changed({token: (n, until) for token, (n, until) in new["holders"].items()})
+
+    def _changed(self, after: dict[str, tuple[int, int]]) -> None:
+        before, self.held = self.held, after
+        self.ever |= {token.rpartition(":")[0] for token in after}
+        if any(count <= 0 for count, _ in after.values()):
+            self.world.fail(f"slots held by nobody: {after}")
+        if sum(count for count, _ in after.values()) <= self.limit:
+            return
+        now = self.world.now()
+        for token in after:
+            if after[token] == before.get(token):
+                continue
+            # A process that was frozen or cut off for longer than its lease still runs its tasks.
+            _, until = before.get(token, (0, 0))
+            if until > now + MAX_SKEW_MS:
+                self.world.fail(f"more than {self.limit} slots are held: {before}, then {after}")
+
+    def attempt(self, worker: Worker, call: ActivityCall) -> None:
+        """No process runs more than it holds."""
+        name = worker.engine.worker
+        self.running[name] += 1
+        mine = [one for token, one in self.held.items() if token.startswith(f"{name}:")]
+        if mine and mine[0][1] > self.world.now() + MAX_SKEW_MS:
+            if self.running[name] > mine[0][0]:
+                self.world.fail(f"{name} runs {self.running[name]} tasks and holds {mine[0][0]}")
+        elif name not in self.ever:
+            self.world.fail(f"{name} runs a task and never had a slot")
+
+    def attempted(self, worker: Worker, call: ActivityCall) -> None:
+        """An attempt has ended."""
+        self.running[worker.engine.worker] -= 1
+
+    def done(self) -> bool:
+        """All slots are free in the end."""
+        return not any(until > self.world.now() for _, until in self.held.values())
+
+    def snapshot(self) -> Any:
+        """Nobody takes one any more."""
+        return sorted(self.held)

@@ -1,0 +1,48 @@
+"""`weft code list|publish`, and events of orchestrations in `weft history`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cli_fake_api import FakeApi
+
+PATH = "/v1/code-workflows"
+ONE = {
+    "name": "ship",
+    "version": 2,
+    "deployed": True,
+    "published": False,
+    "function": "code_ship_v2",
+    "inputSchema": None,
+    "outputSchema": None,
+}
+FOUND = {"items": [ONE, {**ONE, "version": 1, "deployed": False, "function": None}]}
+FOUND |= {"publishedAt": None, "publishedBy": ""}  # type: ignore[dict-item]
+
+
+def test_list_shows_what_is_deployed_and_what_is_gone(api: FakeApi, weft: Any) -> None:
+    api.on("GET", PATH, FOUND)
+    result = weft("code", "list")
+    assert result.exit_code == 0
+    for part in ("ship", "code_ship_v2", "deployed", "gone"):
+        assert part in result.stdout
+    assert json.loads(weft("code", "list", "--json").stdout) == FOUND
+    api.on("GET", PATH, {**FOUND, "items": []})
+    assert "No code workflows" in weft("code", "list").stdout
+
+
+def test_publish_records_it(api: FakeApi, weft: Any) -> None:
+    api.on("POST", PATH, {**FOUND, "publishedAt": "2026-11-30T12:00:00.000Z"})
+    result = weft("code", "publish")
+    assert (result.exit_code, "12:00:00" in result.stdout) == (0, True)
+
+
+def test_history_asks_for_orchestrations_and_shows_them(api: FakeApi, weft: Any) -> None:
+    inside = {"seq": 3, "type": "taskCompleted", "at": "2026-11-30T12:00:00.000Z"}
+    inside |= {"source": "durable", "activity": "pack"}
+    api.on("GET", "/v1/executions/e-1/history", {"items": [inside], "nextCursor": None})
+    text = weft("history", "e-1").stdout
+    assert "source=durable" in text
+    assert "activity=pack" in text
+    assert api.last("GET").query["include"] == "orchestration"
