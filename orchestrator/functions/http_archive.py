@@ -50,7 +50,7 @@ _FILTERS: Final = (
         name="status",
         description="Only executions that ended like this",
         schema={"type": "string", "enum": _ENDS},
-        read=http_params.choice(ExecutionStatus),
+        read=http_params.choice(ExecutionStatus(one) for one in _ENDS),
     ),
 )
 
