@@ -49,7 +49,8 @@ async def test_the_models_operations_are_those_counted_on_the_wire() -> None:
     load = Load(starts_per_second=1, chain=3, width=40, payload_kib=0.01, retry_rate=0)
     counts = count(stages(load))
     counted = await cost.measure(_counted(load.chain, load.width, counts.tasks))
-    assert round(counted["writes"] * counts.tasks) == counts.writes
+    # A process says once a minute that its tenant is active, whatever it runs.
+    assert 0 <= round(counted["writes"] * counts.tasks) - counts.writes <= 1
     assert round(counted["messages"] * counts.tasks) == counts.messages
     assert counted["queries"] == 0
     # The definition's version is read once by a process, not by every execution.

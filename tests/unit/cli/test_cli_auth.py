@@ -64,10 +64,10 @@ def test_every_command_with_a_url_takes_a_token() -> None:
     while stack:
         command = stack.pop()
         stack += getattr(command, "commands", {}).values()
-        names = [name for param in command.params for name in param.opts]
-        if "--url" in names:
+        names = [param.name for param in command.params if param.param_type_name == "option"]
+        if "url" in names:
             found += 1
-            assert names.count("--token") == names.count("--tenant") == 1, command.name
+            assert names.count("token") == names.count("tenant") == 1, command.name
     assert found > 20
 
 
