@@ -253,5 +253,6 @@ def _output(draft: Draft) -> Payload | None:
     if template is None:
         return None
     value = evaluate(draft, template, "$.output")
-    text = json_text(value, FailureType.OUTPUT_NOT_JSON, "$.output", source_of(template))
+    source, most = source_of(template), draft.facts.max_output
+    text = json_text(value, FailureType.OUTPUT_NOT_JSON, "$.output", source, most)
     return Payload(text=text.decode(), size=len(text))

@@ -58,17 +58,19 @@ def source_of(expression: Expression | Template) -> str:
     return "" if single is None else single.source
 
 
-def json_text(value: Json, not_json: str, field: str, expression: str = "") -> bytes:
+def json_text(
+    value: Json, not_json: str, field: str, expression: str = "", most: int = MAX_PAYLOAD_BYTES
+) -> bytes:
     """JSON text of a value that will be stored. Raises `Refused`: type `not_json` if it is no
-    JSON, PAYLOAD_TOO_LARGE over `MAX_PAYLOAD_BYTES`."""
+    JSON, PAYLOAD_TOO_LARGE over `most` bytes."""
     try:
         text = dumps(value)
     except NotJson as error:
         raise refused(not_json, str(error), field, expression) from None
-    if len(text) > MAX_PAYLOAD_BYTES:
+    if len(text) > most:
         raise refused(
             FailureType.PAYLOAD_TOO_LARGE,
-            f"the value has {len(text)} bytes of JSON, at most {MAX_PAYLOAD_BYTES} are stored",
+            f"the value has {len(text)} bytes of JSON, at most {most} are stored",
             field,
             expression,
         )

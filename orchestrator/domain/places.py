@@ -30,11 +30,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """`waiting` in order of arrival. `displaced`: who has to end, and because of whom."""
+    """`waiting` in order of arrival. `displaced`: who has to end, and because of whom. `limit`: of
+    the newest `version` of the workflow that has come; it holds for all, also for those that wait.
+    0: not known (an older document)."""
 
     holders: tuple[Holder, ...] = ()
     waiting: tuple[str, ...] = ()
     displaced: tuple[tuple[str, str], ...] = ()
+    version: int = 0
+    limit: int = 0
 
     def holds(self, execution: str) -> bool:
         """Whether it has a place."""
@@ -54,10 +58,19 @@ class Verdict(Enum):
     DISPLACED = "displaced"
 
 
+def ruled(group: Group, version: int, limit: int) -> Group:
+    """The group after an execution of this version, whose limit this is, has come to it."""
+    if version < group.version:
+        return group
+    return replace(group, version=version, limit=limit)
+
+
 def arrive(
     group: Group, execution: str, limit: int, policy: ConcurrencyPolicy, now: int
 ) -> tuple[Group, Verdict]:
-    """`execution` would start: its verdict, and the group after it. Those that wait go first."""
+    """`execution` would start: its verdict, and the group after it. Those that wait go first.
+    `limit`: if the group knows none."""
+    limit = group.limit or limit
     if group.displacer(execution) is not None:
         return group, Verdict.DISPLACED
     if execution not in group.waiting and not group.holds(execution):
@@ -73,13 +86,15 @@ def arrive(
 
 
 def leave(group: Group, gone: Collection[str], limit: int, now: int) -> Group:
-    """Those executions have ended; who waits longest takes their places."""
-    group = Group(
+    """Those executions have ended; who waits longest takes their places. `limit`: if the group
+    knows none."""
+    group = replace(
+        group,
         holders=tuple(one for one in group.holders if one.execution not in gone),
         waiting=tuple(one for one in group.waiting if one not in gone),
         displaced=tuple(one for one in group.displaced if one[0] not in gone),
     )
-    return _promote(group, limit, now)
+    return _promote(group, group.limit or limit, now)
 
 
 def reenter(group: Group, execution: str, now: int) -> Group:

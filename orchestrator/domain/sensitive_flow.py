@@ -59,6 +59,8 @@ class Flow:
     def _work(self, spec: TaskSpec, item: Marks) -> Marks:
         if spec.type is TaskType.TRANSFORM:
             return self._template(spec.template, item)
+        if spec.type is TaskType.WORKFLOW:  # its schemas are another workflow's, chosen later
+            return ALL if self._template(spec.template, item) else NONE
         return of_schema(spec.schema if spec.type is TaskType.SIGNAL else spec.output_schema)
 
     def _template(self, template: Template | None, item: Marks) -> Marks:

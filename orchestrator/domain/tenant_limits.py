@@ -59,8 +59,10 @@ class TenantLimits:
         return min(self.payload_bytes or MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES)
 
     def shown(self) -> dict[str, float | None]:
-        """All of them under the names that users know."""
-        return {to_camel(one.name): getattr(self, one.name) for one in fields(self)}
+        """All of them under the names that users know. The platform's own limit of payloads holds
+        where there is no other."""
+        shown = {to_camel(one.name): getattr(self, one.name) for one in fields(self)}
+        return {**shown, Limit.PAYLOAD.value: self.max_payload}
 
 
 class LimitsModel(BaseModel):

@@ -89,12 +89,20 @@ async def payload(engine: Engine, tenant: str, size: int, what: str, field: str 
 
 async def output(engine: Engine, tenant: str, size: int) -> None:
     """Raises `PayloadTooLarge` if a task's output has more bytes than the tenant may use."""
-    if size <= MIN_PAYLOAD_BYTES:
-        return
-    allowed = (await engine.part(LimitBook).of(tenant)).max_payload
-    if size > allowed:
-        engine.metrics.count("weft_limited_total", Limit.PAYLOAD)
+    allowed = await most_output(engine, tenant, size)
+    if allowed is not None:
         raise PayloadTooLarge(size, allowed)
+
+
+async def most_output(engine: Engine, tenant: str, size: int) -> int | None:
+    """The bytes that an output may have, if `size` is more than the tenant may use."""
+    if size <= MIN_PAYLOAD_BYTES:
+        return None
+    allowed = (await engine.part(LimitBook).of(tenant)).max_payload
+    if size <= allowed:
+        return None
+    engine.metrics.count("weft_limited_total", Limit.PAYLOAD)
+    return allowed
 
 
 async def stored(engine: Engine, tenant: str, limit: Limit, type: str, name: str) -> None:

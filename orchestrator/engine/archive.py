@@ -8,14 +8,14 @@ The text is in the payload store, gzip. Its first line says what it is; each fur
 document of the execution as it was stored, the execution's own last. Payloads that were too large
 for a document stay where they are: the archive refers to them as the documents did.
 
-An execution is removed by `retain`; this module only reads, writes and removes archives. The id has
+An execution is removed by `retain` and put back by `restoring`; this module only reads, writes and
+removes archives. The id has
 the time of the end in it, because an idempotency key gives an execution's id again once the first
 one is gone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import zlib
 from collections.abc import Iterator
@@ -24,21 +24,19 @@ from typing import Any, Final
 
 import orjson
 
-from orchestrator.domain.errors import ConflictError, NotFoundError, UnavailableError
+from orchestrator.domain.errors import NotFoundError, UnavailableError
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import CATALOG, EXECUTIONS, SCHEMA_VERSION
-from orchestrator.engine import audit, inspect
+from orchestrator.engine import audit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.engine.views import ExecutionView
 from orchestrator.engine.views_archive import ArchiveView
-from orchestrator.ports import Conflict, Document, NotFound, PayloadNotFound, Query, Where
+from orchestrator.ports import Document, NotFound, PayloadNotFound, Query, Where
 
 TYPE: Final = "archived"
 PREFIX: Final = "archived:"
 GZIP: Final = 31  # zlib's number for a gzip header
 PAGE: Final = 50
-WRITES_AT_ONCE: Final = 20
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024  # twice a stored document
 
 After = tuple[str | int, str] | None
@@ -160,43 +158,26 @@ async def show(engine: Engine, tenant: str, id: str) -> ArchiveView:
 async def text(engine: Engine, tenant: str, id: str) -> bytes:
     """The compressed text. Raises `NotFoundError`, `UnavailableError`: the payload store does not
     have it."""
-    return await _text(engine, (await _read(engine, tenant, id)).body)
+    return await content(engine, await stored(engine, tenant, id))
 
 
-async def restore(
-    engine: Engine, tenant: str, id: str, *, by: str, reason: str = ""
-) -> ExecutionView:
-    """Put the execution back as it was, and forget the archive; its retention begins again.
-    Idempotent: what was restored is shown.
-
-    Raises `NotFoundError`, `ConflictError` (its id is in use again), `UnavailableError`."""
+async def content(engine: Engine, body: dict[str, Any]) -> bytes:
+    """The compressed text of an archive in the list. Raises `UnavailableError`."""
     try:
-        found = (await _read(engine, tenant, id)).body
-    except NotFoundError:
-        if (view := await _restored(engine, tenant, id)) is not None:
-            return view
-        raise
-    execution, now = found["execution"], engine.clock.now()
-    partition = (tenant, execution)
-    present = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [execution])
-    here = present[execution].body["state"].get("endedAt") if execution in present else None
-    if execution in present and here != found["endedAt"]:  # else an earlier try put it there
-        raise ConflictError(
-            f"there is an execution {execution} (its idempotency key was used again); remove that "
-            "one first, or read the archive",
-            code="EXECUTION_EXISTS",
-        )
-    docs = list(_documents(await _text(engine, found), partition))
-    await _put(engine, partition, docs[:-1])
-    own = {name: value for name, value in docs[-1].items() if name != "archiving"}
-    await _put(engine, partition, [{**own, "restoredAt": now}])
-    engine.aggregates.drop(partition)
-    await remove(engine, tenant, found, with_payloads=False)
-    engine.metrics.count("weft_retention_total", "restored")
-    await audit.record(
-        engine, tenant, action="archive.restore", execution=execution, by=by, reason=reason
-    )
-    return await inspect.execution(engine, tenant, execution)
+        return await patiently(engine, engine.payloads.get, body["ref"])
+    except (PayloadNotFound, OSError) as error:
+        raise UnavailableError("the payload store does not give this archive") from error
+
+
+def unpacked(data: bytes, partition: tuple[str, str]) -> Iterator[dict[str, Any]]:
+    """The documents of a text, the execution's own last. Raises `UnavailableError`."""
+    lines = zlib.decompress(data, wbits=GZIP).splitlines()
+    if orjson.loads(lines[0])["v"] > SCHEMA_VERSION:
+        raise UnavailableError("newer code wrote this archive; let that restore it")
+    for line in lines[1:]:
+        doc = orjson.loads(line)
+        if (doc["tenantId"], doc["executionId"]) == partition:
+            yield doc
 
 
 async def delete(engine: Engine, tenant: str, id: str, *, by: str, reason: str = "") -> None:
@@ -210,6 +191,7 @@ async def delete(engine: Engine, tenant: str, id: str, *, by: str, reason: str =
         execution=found["execution"],
         by=by,
         reason=reason,
+        details={"archive": id},
         id=f"archive.delete:{id}",
     )
 
@@ -217,23 +199,40 @@ async def delete(engine: Engine, tenant: str, id: str, *, by: str, reason: str =
 async def remove(
     engine: Engine, tenant: str, body: dict[str, Any], *, with_payloads: bool = True
 ) -> None:
-    """The text first, then its place in the list: whoever dies in between does it again. Payloads
-    stay while an execution of that id exists: they may be its own."""
+    """The text first, then its place in the list: whoever dies in between does it again."""
     id, execution = body["id"].removeprefix(PREFIX), body["execution"]
     if with_payloads:
-        present = await patiently(
-            engine, engine.store.read_many, EXECUTIONS, (tenant, execution), [execution]
-        )
-        if not present:
-            await patiently(engine, engine.payloads.delete, tenant, execution)
+        await remove_payloads(engine, (tenant, execution), but=id)
     await patiently(engine, engine.payloads.delete, tenant, folder(id))
     with contextlib.suppress(NotFound, Unclear):  # somebody else did, or we and the answer was lost
         await patiently(engine, engine.store.delete, CATALOG, (tenant,), body["id"])
 
 
+async def remove_payloads(engine: Engine, partition: tuple[str, str], *, but: str = "") -> None:
+    """Those of an execution whose archive (`but`) goes, or that had none. They stay while there is
+    an execution of that id, or another archive of it: its key was used again, and they may be its
+    own."""
+    tenant, execution = partition
+    present = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [execution])
+    if present:
+        return
+    query = Query(
+        partition=(tenant,),
+        where=(Where("type", "=", TYPE), Where("execution", "=", execution)),
+        order_by="createdAt",
+        limit=2,
+    )
+    others = await patiently(engine, engine.store.query, CATALOG, query)
+    if all(doc.id == PREFIX + but for doc in others):
+        await patiently(engine, engine.payloads.delete, tenant, execution)
+
+
 def unknown(id: str) -> NotFoundError:
     """There is no such archive."""
-    return NotFoundError(f"there is no archive {id!r}", code="ARCHIVE_NOT_FOUND")
+    return NotFoundError(
+        f"there is no archive {id!r}; see GET /v1/archive (an execution may have several)",
+        code="ARCHIVE_NOT_FOUND",
+    )
 
 
 async def stored(engine: Engine, tenant: str, id: str) -> dict[str, Any]:
@@ -247,49 +246,6 @@ async def _read(engine: Engine, tenant: str, id: str) -> Document:
     if key not in found:
         raise unknown(id)
     return found[key]
-
-
-async def _restored(engine: Engine, tenant: str, id: str) -> ExecutionView | None:
-    """The execution of an archive that was restored before."""
-    execution, _, ended = id.rpartition("-")
-    if not (execution and ended.isdecimal()):
-        return None
-    partition = (tenant, execution)
-    found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [execution])
-    if execution not in found or "restoredAt" not in found[execution].body:
-        return None
-    if str(found[execution].body["state"].get("endedAt")) != ended:
-        return None
-    return await inspect.execution(engine, tenant, execution)
-
-
-async def _text(engine: Engine, body: dict[str, Any]) -> bytes:
-    try:
-        return await patiently(engine, engine.payloads.get, body["ref"])
-    except (PayloadNotFound, OSError) as error:
-        raise UnavailableError("the payload store does not give this archive") from error
-
-
-async def _put(engine: Engine, partition: tuple[str, str], docs: list[dict[str, Any]]) -> None:
-    for at in range(0, len(docs), WRITES_AT_ONCE):
-        some = docs[at : at + WRITES_AT_ONCE]
-        await asyncio.gather(*(_create(engine, partition, doc) for doc in some))
-
-
-async def _create(engine: Engine, partition: tuple[str, str], doc: dict[str, Any]) -> None:
-    with contextlib.suppress(Conflict, Unclear):  # an earlier try wrote it
-        await patiently(engine, engine.store.create, EXECUTIONS, partition, doc)
-
-
-def _documents(data: bytes, partition: tuple[str, str]) -> Iterator[dict[str, Any]]:
-    """The documents of a text, the execution's own last."""
-    lines = zlib.decompress(data, wbits=GZIP).splitlines()
-    if orjson.loads(lines[0])["v"] > SCHEMA_VERSION:
-        raise UnavailableError("newer code wrote this archive; let that restore it")
-    for line in lines[1:]:
-        doc = orjson.loads(line)
-        if (doc["tenantId"], doc["executionId"]) == partition:
-            yield doc
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:

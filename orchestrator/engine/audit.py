@@ -86,7 +86,7 @@ async def record(
     if details:
         body["details"] = dict(details)
     if where := origin.current():
-        body["origin"] = where.to_doc()
+        body |= {"origin": where.to_doc(), "reason": reason or where.reason}
     try:
         await engine.part(Appender).append(tenant, body)
     except (StoreError, Unclear) as error:

@@ -84,9 +84,17 @@ async def _act(
 ) -> BreakerView:
     if len(reason) > MAX_REASON_CHARS:
         raise InvalidError(f"the reason may have {MAX_REASON_CHARS} characters", code="REASON")
+    was: list[BreakerStatus] = []
+
+    def noted(before: Breaker) -> Breaker:
+        after = step(before)
+        if after != before:  # else it may be our own write, its answer lost
+            was.append(before.status)
+        return after
+
     try:
         change = engine.part(Breakers).change
-        breaker, changed = await patiently(engine, change, tenant, name, step)
+        breaker, changed = await patiently(engine, change, tenant, name, noted)
     except (Unclear, NewerSchema) as error:
         raise UnavailableError("the breaker cannot be changed now; try again") from error
     if changed:
@@ -100,6 +108,7 @@ async def _act(
             reason=reason,
             dependency=name,
             resource=f"breaker:{name}",
+            details={"before": was[-1].value if was else "", "after": breaker.status.value},
         )
     return _view(engine, breaker)
 

@@ -50,9 +50,10 @@ class EgressBook:
 
 
 async def show(engine: Engine, tenant: str) -> tuple[EgressView, str]:
-    """The lists, and their ETag."""
+    """The lists, and their ETag. Raises `UnavailableError`: damaged."""
     found = await tenant_docs.find(engine, tenant, KIND)
-    return _view(tenant, None if found is None else found.body)
+    body = None if found is None else found.body
+    return tenant_docs.readable(tenant, KIND, lambda: _view(tenant, body))
 
 
 async def put(

@@ -71,16 +71,21 @@ async def erase(
 
 def refuse_if_erased(header: dict[str, Any]) -> None:
     """Raises `ConflictError` (ERASED, ARCHIVED): what it would need is not there any more."""
+    refuse_if_archived(header)
+    if "erasing" in header:
+        raise ConflictError(
+            "the execution's data was erased; it can be looked at, but not run again",
+            code="ERASED",
+        )
+
+
+def refuse_if_archived(header: dict[str, Any]) -> None:
+    """Raises `ConflictError` (ARCHIVED)."""
     if "archiving" in header:
         raise ConflictError(
             "the execution is being archived, because it ended long ago; restore it from the "
             "archive first",
             code="ARCHIVED",
-        )
-    if "erasing" in header:
-        raise ConflictError(
-            "the execution's data was erased; it can be looked at, but not run again",
-            code="ERASED",
         )
 
 
@@ -100,6 +105,7 @@ async def _mark(engine: Engine, partition: tuple[str, str], mark: str, by: str) 
             )
         if mark in body:
             return body
+        refuse_if_archived(body)
         if await _replace(engine, partition, found, {**body, mark: engine.clock.now()}):
             return body
     raise UnavailableError("the execution changes too fast; send the same request again")

@@ -6,7 +6,7 @@ grant that was taken away may still hold.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
@@ -38,20 +38,24 @@ class GrantBook:
         self.close = self._known.close
 
     async def of(self, principal: Principal, tenant: str) -> list[Grant]:
-        """What is stored for `principal` in `tenant`. Raises `Throttled`, `Unavailable`: who may
+        """What is stored for `principal` in `tenant`. Raises `Throttled`, `Unavailable`,
+        `UnavailableError` (damaged): who may
         do what is then not known, so nothing is done."""
         entries = await self._known.of(tenant)
         return [entry.grant(tenant) for entry in entries if entry.is_for(principal)]
 
     async def _load(self, tenant: str) -> list[GrantModel]:
         found = await tenant_docs.find(self._engine, tenant, KIND)
-        return [] if found is None else _grants(found.body)
+        if found is None:
+            return []
+        return tenant_docs.readable(tenant, KIND, lambda: _grants(found.body))
 
 
 async def show(engine: Engine, tenant: str) -> tuple[GrantsView, str]:
-    """The grants, and their ETag."""
+    """The grants, and their ETag. Raises `UnavailableError`: damaged."""
     found = await tenant_docs.find(engine, tenant, KIND)
-    return _view(tenant, None if found is None else found.body)
+    body = None if found is None else found.body
+    return tenant_docs.readable(tenant, KIND, lambda: _view(tenant, body))
 
 
 async def put(
@@ -69,18 +73,28 @@ async def put(
         by=by,
         forget=engine.part(GrantBook).forget,
         details=lambda before: {
-            "before": jsonvalues.body_hash(jsonvalues.loads(before)) if before else "",
-            "after": jsonvalues.body_hash(jsonvalues.loads(text)),
+            "before": _hash(before) if before else "",
+            "after": _hash(text),
         },
     )
     return _view(tenant, body)
 
 
+def _hash(text: Any) -> str:
+    """Of the content; of what stands there if it is damaged."""
+    try:
+        return jsonvalues.body_hash(jsonvalues.loads(text))
+    except ValueError:
+        return jsonvalues.body_hash(str(text))
+
+
 def _grants(body: dict[str, Any]) -> list[GrantModel]:
     """Those that can be read: what newer code wrote grants nothing here."""
     entries: Any = jsonvalues.loads(body["grants"])
+    if not isinstance(entries, list):
+        raise TypeError("the grants are no list")
     found: list[GrantModel] = []
-    for entry in entries:
+    for entry in cast("list[Any]", entries):
         try:
             found.append(GrantModel.model_validate(entry))
         except ValidationError:

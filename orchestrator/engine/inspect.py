@@ -77,9 +77,11 @@ async def aggregate(engine: Engine, tenant: str, execution: str) -> Aggregate:
 
 
 def unknown(execution: str) -> NotFoundError:
-    """There is no such execution."""
+    """There is no such execution. The same text whether it never was, is hidden or archived."""
     return NotFoundError(
-        f"no execution {execution!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
+        f"no execution {execution!r}; see GET /v1/executions, and GET /v1/archive?execution=ID "
+        "(`weft archive list --execution ID`) for those that ended long ago",
+        code="EXECUTION_NOT_FOUND",
     )
 
 

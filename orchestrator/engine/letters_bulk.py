@@ -245,7 +245,13 @@ async def _reopen(engine: Engine, tenant: str, execution: str, by: str, reason: 
         await relay.send_now(engine, sends)
         engine.metrics.count("weft_operator_actions_total", "retry")
         await audit.record(
-            engine, tenant, action="retry", execution=execution, by=by, reason=reason
+            engine,
+            tenant,
+            action="retry",
+            execution=execution,
+            by=by,
+            reason=reason,
+            details={"before": aggregate.state.status.value, "seq": aggregate.state.seq + 1},
         )
 
     await competing.operate(engine, (tenant, execution), once)

@@ -7,7 +7,7 @@ characters that every URL may hold as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.domain.errors import NotFoundError
 from orchestrator.domain.payload import Payload
@@ -28,6 +28,7 @@ PREFIX = "dead:"
 SEPARATOR = "~"
 MOMENT = 5_000
 """Of one millisecond, more than this is not looked at."""
+_DATA: Final = frozenset({"data", "data_base64"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,15 @@ async def view(engine: Engine, doc: dict[str, Any], reveal: Reveal = hidden) -> 
         message=doc.get("body"),
         event=await _event(engine, doc),
     )
+
+
+def without_data(view: DeadLetterView) -> DeadLetterView:
+    """The view without what its event or message brought; what it was about stays."""
+    event = view.event
+    if isinstance(event, dict):
+        event = {name: MASK if name in _DATA else value for name, value in event.items()}
+    message = None if view.message is None else MASK
+    return view.model_copy(update={"event": event, "message": message})
 
 
 async def _input(engine: Engine, doc: dict[str, Any], reveal: Reveal) -> Any:

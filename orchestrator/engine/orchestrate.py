@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import next_wake
@@ -19,8 +20,8 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import ORCHESTRATION_QUEUE
-from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import (
+    admission,
     competing,
     deadletters,
     facts,
@@ -33,6 +34,7 @@ from orchestrator.engine import (
     signal_docs,
     telemetry,
 )
+from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
@@ -232,12 +234,17 @@ async def decide_with_facts(
     """Decide, loading what the expressions turn out to need. `outputs`: task id -> an output that
     the decision is about to store, so that it cannot be loaded."""
     known = facts.empty(aggregate, outputs)
-    # Every round loads the input or the result of a task that was not loaded before: more rounds
-    # than that are a fault of ours, and must not spin for ever.
-    for _ in range(len(aggregate.workflow.tasks) + 2):
+    # Every round loads the input or the result of a task that was not loaded before, or learns of
+    # the limit: more rounds than that are a fault of ours, and must not spin for ever.
+    for _ in range(len(aggregate.workflow.tasks) + 3):
         decision = decide(aggregate.workflow, aggregate.state, inputs, known, now)
         if not decision.needs:
-            return decision
+            size = 0 if decision.output is None else decision.output.size
+            most = await admission.most_output(engine, aggregate.partition[0], size)
+            if most is None:
+                return decision
+            known = replace(known, max_output=most)
+            continue
         known = await facts.supply(engine, aggregate, known, decision.needs)
     raise RuntimeError("a decision kept asking for facts")
 

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """`address`: of the client, as the platform before us tells it; `agent`: its program, as it
-    says itself; `trace`: the id of the request in answers and logs. Empty: not known."""
+    says itself; `trace`: the id of the request in answers and logs. `reason`: why, where the
+    request's body has no room for it. Empty: not known."""
 
     address: str = ""
     agent: str = ""
     trace: str = ""
+    reason: str = ""
 
     def to_doc(self) -> dict[str, str]:
-        """What is known of it."""
+        """What is known of where."""
         known = {"address": self.address, "agent": self.agent, "trace": self.trace}
         return {name: text for name, text in known.items() if text}
 

@@ -29,9 +29,9 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.places import Group, Holder, Verdict
 from orchestrator.domain.status import TERMINAL_EXECUTION
-from orchestrator.domain.topology import CONTROL, EXECUTIONS, SCHEMA_VERSION
+from orchestrator.domain.topology import CONTROL, EXECUTIONS
 from orchestrator.domain.workflow import ConcurrencyPolicy, Workflow
-from orchestrator.engine import documents, outbox
+from orchestrator.engine import outbox, place_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
@@ -58,7 +58,6 @@ TELL_AGAIN_MS: Final = 120_000
 _ASKING: Final = frozenset({MessageType.PLACE, MessageType.EXECUTION_STARTED, MessageType.CHECK})
 """What lets an execution ask for a place. One that had ended by then, and was remembered as it was
 before, has to give it back at once."""
-EMPTY_TTL_SECONDS: Final = 24 * 3600
 BY: Final = "concurrency"
 
 
@@ -126,7 +125,9 @@ async def admitted(
         case Verdict.HOLDS:
             return [Start(), *inputs]
         case Verdict.SKIPPED:
-            reason = f"skipped: {place['limit']} of its concurrency group run already"
+            reason = (
+                f"skipped: {group.limit or place['limit']} of its concurrency group run already"
+            )
             return [Cancel(by=BY, reason=reason), *others]
         case Verdict.DISPLACED:
             return [_displaced(group.displacer(aggregate.execution) or ""), *others]
@@ -152,11 +153,13 @@ async def _arrive(
 ) -> tuple[Verdict, Group]:
     tenant, me = aggregate.partition
     policy, limit = ConcurrencyPolicy(place["policy"]), place["limit"]
+    version: int = aggregate.header["version"]
     await _look(engine, tenant, place)
     verdict = Verdict.WAITS
 
     def step(group: Group) -> Group:
         nonlocal verdict
+        group = places.ruled(group, version, limit)
         after, verdict = places.arrive(group, me, limit, policy, engine.clock.now())
         return after
 
@@ -207,9 +210,9 @@ async def _look(engine: Engine, tenant: str, place: dict[str, Any]) -> None:
     if last is not None and 0 <= now - last < LOOK_MS:
         return
     found = await _find(engine, place)
-    group = _parse(found)
+    group = place_docs.group(engine, found)
     looked.put(key, now)
-    if len(group.holders) < place["limit"]:
+    if len(group.holders) < (group.limit or place["limit"]):
         return
     gone: set[str] = set()
     for holder in group.holders:
@@ -231,11 +234,11 @@ async def _change(
     """The group before and after `step`, stored under its ETag."""
     for conflicts in range(TRIES):
         found = await _find(engine, place)
-        before = _parse(found)
+        before = place_docs.group(engine, found)
         after = step(before)
         if after == before:
             return before, after
-        body = _body(tenant, place, after)
+        body = place_docs.body(tenant, place, after)
         partition = (body["id"],)
         try:
             if found is None:
@@ -254,38 +257,9 @@ async def _change(
 
 
 async def _find(engine: Engine, place: dict[str, Any]) -> Document | None:
-    id = _id(place)
+    id = place_docs.id_of(place)
     found = await patiently(engine, engine.store.read_many, CONTROL, (id,), [id])
     return found.get(id)
-
-
-def _id(place: dict[str, Any]) -> str:
-    return f"place:{place['group']}"
-
-
-def _body(tenant: str, place: dict[str, Any], group: Group) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "id": _id(place),
-        "type": "place",
-        "tenantId": tenant,
-        "v": SCHEMA_VERSION,
-        "holders": [[one.execution, one.at, one.called] for one in group.holders],
-        "waiting": list(group.waiting),
-        "displaced": [list(one) for one in group.displaced],
-    }
-    return body if group.holders or group.waiting else body | {"ttl": EMPTY_TTL_SECONDS}
-
-
-def _parse(found: Document | None) -> Group:
-    """Raises `NewerSchema`."""
-    if found is None:
-        return Group()
-    documents.check_version(found.body)
-    return Group(
-        holders=tuple(Holder(*one) for one in found.body["holders"]),
-        waiting=tuple(found.body["waiting"]),
-        displaced=tuple((victim, by) for victim, by in found.body["displaced"]),
-    )
 
 
 async def _call(engine: Engine, tenant: str, holders: Sequence[Holder]) -> None:

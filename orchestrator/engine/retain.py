@@ -14,13 +14,14 @@ anywhere and the next pass goes on, and several passes at once do no harm:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from typing import Any, Final
 
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import CATALOG, EXECUTIONS, VISIBILITY
-from orchestrator.engine import archive, audit, documents, instances
+from orchestrator.engine import archive, audit, documents, instances, restoring
 from orchestrator.engine.core import Engine
 from orchestrator.engine.documents import NewerSchema
 from orchestrator.engine.resilience import Unclear, patiently
@@ -121,7 +122,7 @@ async def _one(engine: Engine, row: Document, status: ExecutionStatus, until: in
     """What became of one execution; None: it stays, or somebody else was at it."""
     partition = (str(row.body["tenantId"]), row.id)
     try:
-        return await remove(engine, partition, status, until)
+        return await remove(engine, partition, status, until, listed=row.body["createdAt"])
     except NewerSchema:
         return None  # newer code will
     except (StoreError, Unclear, OSError, instances.Away) as error:
@@ -137,18 +138,25 @@ async def _one(engine: Engine, row: Document, status: ExecutionStatus, until: in
 
 
 async def remove(
-    engine: Engine, partition: tuple[str, str], status: ExecutionStatus, until: int
+    engine: Engine,
+    partition: tuple[str, str],
+    status: ExecutionStatus,
+    until: int,
+    *,
+    listed: int | None = None,
 ) -> str | None:
     """Archive and remove an execution that ended like this by `until` (epoch ms): `archived`, or
-    `removed` where nothing is archived. None: it did not, or somebody else was at it. Raises what
-    the stores raise; the same again goes on."""
-    tenant, id = partition
+    `removed` where nothing is archived. None: it did not, or somebody else was at it. `listed`:
+    when it was created, as its row says. Raises what the stores raise; the same again goes on."""
+    id = partition[1]
     found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, [id])
     if id not in found:
-        await _forget(engine, partition)
+        await _forget(engine, partition, listed)
         return None
     doc = found[id].body
     documents.check_version(doc)
+    if engine.clock.now() - doc.get("restoring", 0) < restoring.TAKES_MS:
+        return None
     if "archiving" not in doc:
         ended = doc["state"].get("endedAt")
         if doc["status"] != status.value or ended is None:
@@ -163,11 +171,11 @@ async def remove(
     if mark["ref"] is not None:
         await archive.note(engine, doc, doc["state"]["endedAt"])
     await _delete_all(engine, partition)
-    if mark["ref"] is None:
-        await patiently(engine, engine.payloads.delete, tenant, id)
     await _delete(engine, EXECUTIONS, partition, id)
+    if mark["ref"] is None:
+        await archive.remove_payloads(engine, partition)
     engine.aggregates.drop(partition)
-    await _forget(engine, partition)
+    await _forget(engine, partition, doc["createdAt"])
     return "removed" if mark["ref"] is None else "archived"
 
 
@@ -176,7 +184,8 @@ async def _mark(
 ) -> dict[str, Any] | None:
     """The document with the mark; None: somebody changed it meanwhile."""
     mark: dict[str, Any] = {"at": engine.clock.now(), "ref": None}
-    if engine.tunables.retention.archive:
+    half_erased = "erasing" in found.body and "erasedAt" not in found.body
+    if engine.tunables.retention.archive and not half_erased:
         id = archive.archive_id(partition[1], ended)
         written = await archive.write(engine, partition, id)
         mark |= {
@@ -212,8 +221,14 @@ async def _delete_all(engine: Engine, partition: tuple[str, str]) -> None:
             await asyncio.gather(*(_delete(engine, EXECUTIONS, partition, id) for id in some))
 
 
-async def _forget(engine: Engine, partition: tuple[str, str]) -> None:
-    await _delete(engine, VISIBILITY, (partition[0],), partition[1])
+async def _forget(engine: Engine, partition: tuple[str, str], created: int | None) -> None:
+    """Remove the row of the execution that was created then: its key may be in use again."""
+    tenant, id = partition
+    row = (await patiently(engine, engine.store.read_many, VISIBILITY, (tenant,), [id])).get(id)
+    if row is None or row.body["createdAt"] != created:
+        return
+    with contextlib.suppress(NotFound, PreconditionFailed, Unclear):  # the next pass sees it
+        await patiently(engine, engine.store.delete, VISIBILITY, (tenant,), id, if_match=row.etag)
 
 
 async def _delete(engine: Engine, container: str, partition: tuple[str, ...], id: str) -> None:

@@ -70,7 +70,7 @@ async def create(
     except (Conflict, Unclear):
         found = await schedule_reads.found(engine, tenant, schedule.name)
         return _same(engine, found, definition), found.body["createdAt"] == now
-    await _audit(engine, body, "create", by)
+    await _audit(engine, body, "create", by, after=body["hash"])
     return schedule_reads.view(engine, body), True
 
 
@@ -228,7 +228,7 @@ async def delete(engine: Engine, tenant: str, name: str, *, by: str = "") -> Non
         await patiently(engine, engine.store.delete, CATALOG, (tenant,), schedule_docs.doc_id(name))
     except (NotFound, Unclear):
         return  # somebody else, or an own try whose answer was lost
-    await _audit(engine, found.body, "delete", by)
+    await _audit(engine, found.body, "delete", by, before=found.body["hash"])
 
 
 # --- together -------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ async def _change(
             )
         except (PreconditionFailed, NotFound, Unclear):
             continue
-        await _audit(engine, body, action, by)
+        await _audit(engine, body, action, by, before=found.body["hash"], after=body["hash"])
         return schedule_reads.view(engine, body)
     raise UnavailableError(f"schedule {name!r} is being changed by many at once; try again")
 
@@ -304,7 +304,7 @@ def _rendered(schedule: Schedule, tick: int) -> Json:
         raise InvalidError(f"the input has no value: {error}", details=[detail]) from None
 
 
-async def _audit(engine: Engine, body: dict[str, Any], action: str, by: str) -> None:
+async def _audit(engine: Engine, body: dict[str, Any], action: str, by: str, **hashes: str) -> None:
     await audit.record(
         engine,
         body["tenantId"],
@@ -312,5 +312,5 @@ async def _audit(engine: Engine, body: dict[str, Any], action: str, by: str) -> 
         execution=body["id"],
         by=by,
         resource=body["id"],
-        details={"revision": body["revision"]},
+        details={"revision": body["revision"], **hashes},
     )

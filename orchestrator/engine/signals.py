@@ -20,7 +20,6 @@ from orchestrator.domain.errors import (
     ConflictError,
     ErrorDetail,
     InvalidError,
-    NotFoundError,
 )
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
@@ -31,7 +30,7 @@ from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.taken import mark_of
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
-from orchestrator.engine import admission, audit, claimcheck, documents, outbox, relay
+from orchestrator.engine import admission, audit, claimcheck, documents, inspect, outbox, relay
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
@@ -124,9 +123,7 @@ async def _look(
     ids = [partition[1], documents.signal_id(key)]
     found = await patiently(engine, engine.store.read_many, EXECUTIONS, partition, ids)
     if ids[0] not in found:
-        raise NotFoundError(
-            f"no execution {partition[1]!r}; see GET /v1/executions", code="EXECUTION_NOT_FOUND"
-        )
+        raise inspect.unknown(partition[1])
     doc = found[ids[0]]
     return await aggregates.from_document(engine, doc.body, doc.etag, items=False), found.get(
         ids[1]

@@ -11,7 +11,7 @@ administrators from undoing each other's work.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.domain.errors import PreconditionError, UnavailableError
 from orchestrator.domain.topology import CATALOG, SCHEMA_VERSION
@@ -22,6 +22,8 @@ from orchestrator.engine.views import Instant, View
 from orchestrator.ports import Conflict, Document, NotFound, PreconditionFailed
 
 CHANGE_ATTEMPTS: Final = 20
+
+T = TypeVar("T")
 
 
 class Revised(View):
@@ -91,6 +93,17 @@ async def put(
         )
         return body
     raise UnavailableError(f"the {kind} are being changed by many at once; try again")
+
+
+def readable(tenant: str, kind: str, read: Callable[[], T]) -> T:
+    """What `read` makes of the document. Raises `UnavailableError` if it is damaged."""
+    try:
+        return read()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnavailableError(
+            f"the stored {kind} of tenant {tenant!r} cannot be read; replace them: "
+            f"PUT /v1/tenants/{tenant}/{kind}"
+        ) from error
 
 
 def etag(body: dict[str, Any] | None) -> str:

@@ -70,9 +70,10 @@ class LimitBook:
 
 
 async def show(engine: Engine, tenant: str) -> tuple[LimitsView, str]:
-    """The limits, and their ETag."""
+    """The limits, and their ETag. Raises `UnavailableError`: damaged."""
     found = await tenant_docs.find(engine, tenant, KIND)
-    return _view(engine, tenant, None if found is None else found.body)
+    body = None if found is None else found.body
+    return tenant_docs.readable(tenant, KIND, lambda: _view(engine, tenant, body))
 
 
 async def put(

@@ -6,7 +6,9 @@ an event: everything else would only be found out by events that become dead let
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.domain import jsonvalues
@@ -88,10 +90,14 @@ async def put(
     digest = jsonvalues.body_hash(jsonvalues.loads(text))
     fresh = _fresh(engine, tenant, trigger, text, digest, by)
 
+    was: dict[str, str] = {}
+
     def change(found: Document | None) -> dict[str, Any]:
         _match(found, if_match, fresh["change"])
         if found is None:
             return fresh
+        if found.body["change"] != fresh["change"]:  # else our own write, its answer lost
+            was["before"] = found.body["hash"]
         paused = trigger.paused if said else found.body["paused"]
         if found.body["hash"] == digest and found.body["paused"] == paused:
             return found.body
@@ -99,7 +105,7 @@ async def put(
         return {**fresh, "paused": paused, **kept}
 
     done = await change_one(engine, tenant, name, change)
-    return await _audited(engine, tenant, done, fresh, "put", by)
+    return await _audited(engine, tenant, done, fresh, "put", by, was)
 
 
 async def pause(
@@ -136,6 +142,7 @@ async def delete(
     """Remove it. What it has started goes on. Raises `NotFoundError`, `PreconditionError`,
     `UnavailableError`."""
     tries = 0
+    was: dict[str, str] = {}
 
     def change(found: Document | None) -> None:
         nonlocal tries
@@ -144,6 +151,7 @@ async def delete(
             raise unknown(name)
         if found is not None:
             _match(found, if_match, None)
+            was["before"] = found.body["hash"]
 
     await change_one(engine, tenant, name, change)
     await audit.record(
@@ -154,6 +162,7 @@ async def delete(
         task=name,
         by=by,
         resource=f"trigger:{name}",
+        details=was,
     )
 
 
@@ -229,7 +238,9 @@ async def _audited(
     wanted: dict[str, Any],
     action: str,
     by: str,
+    was: Mapping[str, str] = MappingProxyType({}),
 ) -> Stored:
+    """`was`: the hash before, if it changes."""
     assert done is not None
     ours = done.body["change"] == wanted["change"]
     if ours:
@@ -242,7 +253,7 @@ async def _audited(
             task=name,
             by=by,
             resource=f"trigger:{name}",
-            details={"after": done.body["hash"]},
+            details={**was, "after": done.body["hash"]},
         )
     created = done.body["origin"] == wanted["change"]
     return Stored(view(done.body), public_etag(done.etag), created)

@@ -93,6 +93,13 @@ async def _letter(engine: Engine, tenant: str, given: Any) -> Found:
     return one, letters_list.unknown(id)
 
 
+async def operates_letter(engine: Engine, caller: Caller, id: str) -> bool:
+    """Whether the caller may decide about a dead letter, so that he sees the data of its event,
+    of which nobody knows what is sensitive. Raises `NotFoundError`."""
+    about, _ = await _letter(engine, caller.tenant, {"letterId": id})
+    return isinstance(await caller.decide(Scope.OPERATE, about), Allow)
+
+
 async def _schedule(engine: Engine, tenant: str, given: Any) -> Found | None:
     name = given["schedule"]
     stored = await schedule_docs.read(engine, tenant, name)

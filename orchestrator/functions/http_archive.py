@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
-from orchestrator.engine import archive
+from orchestrator.engine import archive, restoring
 from orchestrator.engine.archive import ArchiveFilter
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.views import ExecutionView, Page
@@ -50,7 +50,7 @@ _FILTERS: Final = (
         name="status",
         description="Only executions that ended like this",
         schema={"type": "string", "enum": _ENDS},
-        read=http_params.choice(ExecutionStatus),
+        read=http_params.choice(ExecutionStatus(one) for one in _ENDS),
     ),
 )
 
@@ -134,9 +134,10 @@ async def read_archive(call: Call) -> Answer:
 )
 async def restore_archive(call: Call) -> Answer:
     """Puts the execution back as it was when it was archived; it can be looked at, replayed and
-    retried again, and is kept as long as if it had ended now. Refused (409) if its id is in use."""
+    retried again, and is kept as long as if it had ended now. Refused (409) if its id is in use
+    (EXECUTION_EXISTS), or while it is still being archived (ARCHIVED)."""
     body = await requests.model(call.req, RestoreRequest)
-    view = await archive.restore(
+    view = await restoring.restore(
         await call.engine(),
         call.tenant,
         call.path["archiveId"],

@@ -72,7 +72,8 @@ async def _do(call: Call, action: Action, reason: str) -> Answer:
 )
 async def pause_execution(call: Call) -> Answer:
     """Nothing new is started; what runs ends, and its results count. Its own time limit goes on.
-    Pausing twice is the same as once; an ended execution is refused (409)."""
+    Pausing twice is the same as once. Refused (409 CANNOT_PAUSE) if it has ended, undoes what had
+    completed, or waits for a place in its concurrency group: cancel that one, or wait."""
     return await _act(call, PAUSE)
 
 

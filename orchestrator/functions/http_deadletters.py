@@ -89,13 +89,17 @@ async def list_deadletters(call: Call) -> Answer:
 )
 async def get_deadletter(call: Call) -> Answer:
     """With the whole chain of errors, every attempt, and the input of the last one, in which
-    secrets are masked."""
+    secrets are masked. The data of an event, and the text of a message, are for operators."""
     view = await letters_list.show(
         await call.engine(),
         call.tenant,
         call.path["letterId"],
         reveal=guards.reveals(call.principal),
     )
+    if view.event is None and view.message is None:
+        return Answer(body=view)
+    if not await guards.operates_letter(await call.engine(), call.principal, view.id):
+        view = letters_list.without_data(view)
     return Answer(body=view)
 
 

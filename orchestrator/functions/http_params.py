@@ -6,7 +6,7 @@ One declaration serves the check and the API description, so the two cannot drif
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -42,15 +42,15 @@ def boolean(text: str) -> bool:
     return text == "true"
 
 
-def choice(kind: type[StrEnum]) -> Callable[[str], StrEnum]:
-    """Reader of one of an enumeration's values."""
+def choice(kind: Iterable[StrEnum]) -> Callable[[str], StrEnum]:
+    """Reader of one of an enumeration's values, or of some of them."""
+    known = {member.value: member for member in kind}
 
     def read(text: str) -> StrEnum:
         try:
-            return kind(text)
-        except ValueError:
-            names = [member.value for member in kind]
-            raise ValueError(f"must be one of {', '.join(names)}") from None
+            return known[text]
+        except (KeyError, TypeError):  # a body may hold anything there
+            raise ValueError(f"must be one of {', '.join(known)}") from None
 
     return read
 

@@ -19,7 +19,7 @@ from orchestrator.domain.schema import definition_schema
 from orchestrator.functions.access import TENANT
 from orchestrator.functions.http_errors import ErrorEnvelope
 from orchestrator.functions.http_routes import OPEN, Body, Reply, Route
-from orchestrator.functions.requests import Param
+from orchestrator.functions.requests import REASON_HEADER, Param
 
 DEFINITION: Final = "WorkflowDefinition"
 BEARER: Final = "bearer"
@@ -40,6 +40,12 @@ _ERRORS: Final[dict[int, str]] = {
     500: "Our fault",
     503: "A dependency does not answer; try again",
 }
+
+REASON: Final = Param(
+    name=REASON_HEADER,
+    description="Why, for the audit, unless the body says it; other than ASCII as %XX of UTF-8",
+    schema={"type": "string"},
+)
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
@@ -172,6 +178,11 @@ def _operation(route: Route, names: dict[Any, str]) -> dict[str, Any]:
             *(_parameter(param, "query") for param in route.query),
             *(_parameter(param, "header") for param in route.headers),
             *([] if route.scope is OPEN else [_parameter(TENANT, "header")]),
+            *(
+                []
+                if route.scope is OPEN or route.method == "GET"
+                else [_parameter(REASON, "header")]
+            ),
         ],
         "security": [] if route.scope is OPEN else [{BEARER: [route.scope or Scope.ADMIN]}],
     }

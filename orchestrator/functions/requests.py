@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 import azure.functions as func
 from pydantic import BaseModel, ValidationError
@@ -30,6 +31,7 @@ from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
 from orchestrator.domain.parsing import parse_json, parse_json_items, parse_yaml
 from orchestrator.domain.topology import MAX_BODY_BYTES
+from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.origin import Origin
 
 JSON_TYPES: Final = ("application/json",)
@@ -47,6 +49,8 @@ _TRACEPARENT: Final = re.compile(
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
+REASON_HEADER: Final = "X-Weft-Reason"
+
 
 # --- which trace ---------------------------------------------------------------------------------
 
@@ -59,6 +63,7 @@ def origin(req: func.HttpRequest, trace_id: str) -> Origin:
         address=_line(last, MAX_ADDRESS_CHARS),
         agent=_line(req.headers.get("user-agent", ""), SHOWN_CHARS),
         trace=trace_id,
+        reason=_line(unquote(req.headers.get(REASON_HEADER, "")), MAX_REASON_CHARS),
     )
 
 

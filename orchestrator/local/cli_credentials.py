@@ -6,8 +6,10 @@ Kept apart from the client, which must not keep a token in anything that is show
 from __future__ import annotations
 
 import ipaddress
+import os
 from contextvars import ContextVar
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 
@@ -41,7 +43,8 @@ def headers(base: httpx.URL) -> dict[str, str]:
     known = _given.get() or {}
     if TOKEN in known and base.scheme != "https" and not is_loopback(base.host):
         raise usage("A token is sent over https only, or to this machine; check --url.")
-    return dict(known)
+    reason = quote(os.environ.get("WEFT_REASON", "").strip(), safe=" ,;:/")
+    return known | ({"X-Weft-Reason": reason} if reason else {})
 
 
 def is_loopback(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from orchestrator.domain.tenant_limits import Limit
-from orchestrator.local import cli_grants
+from orchestrator.local import cli_egress, cli_grants
 from orchestrator.local.cli_client import Client, segment
 from orchestrator.local.cli_faults import DONE, console, print_json, printable, usage
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
@@ -24,6 +25,7 @@ limits = typer.Typer(
     name="limits", help="Limits of a tenant: look at them, set them.", no_args_is_help=True
 )
 tenants.add_typer(limits)
+tenants.add_typer(cli_egress.egress)
 
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant.")]
 DEFAULT = "default"
@@ -124,9 +126,12 @@ def _number(name: Limit, text: str) -> float | str | None:
     except ValueError:
         pass
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise usage(f"{name.value}: {text!r} is no number, `none` or `default`.") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise usage(f"{name.value}: {text!r} is no number, `none` or `default`.")
+    return number
 
 
 def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:

@@ -47,6 +47,14 @@ def test_the_token_is_sent_from_the_option_or_the_environment(api: FakeApi) -> N
     assert "Authorization" not in api.last("GET").headers
 
 
+def test_why_goes_along_if_it_is_said(api: FakeApi) -> None:
+    api.on("GET", "/v1/executions", {"items": [], "nextCursor": None})
+    run(api, "list", WEFT_REASON=" ticket 4711: nötig\n")
+    assert api.last("GET").headers["X-Weft-Reason"] == "ticket 4711: n%C3%B6tig"
+    run(api, "list")
+    assert "X-Weft-Reason" not in api.last("GET").headers
+
+
 def test_every_command_with_a_url_takes_a_token() -> None:
     root: Any = get_command(app)
     _add_options(root)

@@ -1,4 +1,4 @@
-"""`weft tenants limits` and `weft grants`."""
+"""`weft tenants limits`, `weft tenants egress` and `weft grants`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def test_set_changes_what_is_given_and_keeps_the_rest(api: FakeApi, weft: Any) -
     assert sent.headers["If-Match"] == '"4"'
 
 
-@pytest.mark.parametrize("args", [(), ("--schedules", "many")])
+@pytest.mark.parametrize(
+    "args",
+    [(), ("--schedules", "many"), ("--starts-per-second", "nan"), ("--schedules", "1e999")],
+)
 def test_set_without_a_number_sends_nothing(api: FakeApi, weft: Any, args: Any) -> None:
     assert weft("tenants", "limits", "set", "acme", *args).exit_code == 2
     assert api.requests == []
@@ -106,6 +109,59 @@ def test_a_start_above_a_limit_is_told_and_exits_with_4(api: FakeApi, weft: Any)
     assert result.exit_code == 4
     for part in ("LIMIT_EXCEEDED", "startsPerSecond", "try again in 2 s", "5 allowed"):
         assert part in result.stderr
+
+
+# --- egress ---------------------------------------------------------------------------------------
+
+EGRESS = "/v1/tenants/acme/egress"
+LISTS = {"tenant": "acme", "revision": 2, "updatedAt": "2026-11-30T12:00:00.000Z"} | {
+    "updatedBy": "pat\x1b[2J",
+    "onlyHosts": ["api.example.com", "*.example.org"],
+    "networks": ["10.1.0.0/16"],
+}
+
+
+def test_egress_is_shown(api: FakeApi, weft: Any) -> None:
+    api.on("GET", EGRESS, LISTS)
+    said = weft("tenants", "egress", "show", "acme").stdout
+    for part in ("api.example.com, *.example.org", "10.1.0.0/16", "set by pat"):
+        assert part in said
+    assert "\x1b" not in said
+    api.on("GET", EGRESS, {**LISTS, "onlyHosts": None, "networks": [], "updatedAt": None})
+    lines = [line.split() for line in weft("tenants", "egress", "show", "acme").stdout.splitlines()]
+    assert ["onlyHosts", "any"] in lines
+    assert ["networks", "none"] in lines
+    assert json.loads(weft("tenants", "egress", "show", "acme", "--json").stdout)["revision"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "body"),
+    [
+        (
+            ("--only-hosts", "a.example, b.example"),
+            {"onlyHosts": ["a.example", "b.example"], "networks": ["10.1.0.0/16"]},
+        ),
+        (("--only-hosts", "any"), {"networks": ["10.1.0.0/16"]}),
+        (("--only-hosts", "none", "--networks", "none"), {"onlyHosts": [], "networks": []}),
+        (
+            ("--networks", "fd00::/8"),
+            {"onlyHosts": ["api.example.com", "*.example.org"], "networks": ["fd00::/8"]},
+        ),
+    ],
+)
+def test_egress_set_replaces_what_is_given(
+    api: FakeApi, weft: Any, args: Any, body: dict[str, Any]
+) -> None:
+    api.on("GET", EGRESS, LISTS)
+    api.on("PUT", EGRESS, LISTS)
+    assert weft("tenants", "egress", "set", "acme", *args).exit_code == 0
+    assert api.last("PUT").json() == body
+    assert api.last("PUT").headers["If-Match"] == '"2"'
+
+
+def test_egress_set_without_a_list_sends_nothing(api: FakeApi, weft: Any) -> None:
+    assert weft("tenants", "egress", "set", "acme").exit_code == 2
+    assert api.requests == []
 
 
 # --- grants ---------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.errors import LimitError, TooLargeError
+from orchestrator.domain.errors import LimitError
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import CATALOG, CONTROL, EXECUTIONS
-from orchestrator.engine import catalog, replay, schedules, signals, submit
+from orchestrator.engine import catalog, replay, schedules, submit
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.ports import Query, Throttled, Unavailable, Where
 from tests.support.definitions import flow, task
@@ -19,7 +19,6 @@ from tests.support.faults import FaultyStore, times
 from tests.support.lists import catch_up
 from tests.support.schedules import MINUTE, SECOND, fires, passes, scheduled
 from tests.support.schedules import started as ticks
-from tests.support.signals import awaiting
 from tests.support.world import TENANT, World
 from tests.unit.engine.conftest import MakeWorld
 
@@ -355,45 +354,6 @@ async def test_a_tick_at_the_limit_is_late_and_not_lost(make: MakeWorld) -> None
     assert await ticks(world) == [MINUTE]
     assert [one.outcome for one in await fires(world)] == ["started"]
     assert (await world.view(held.id)).status.value == "COMPLETED"
-
-
-# --- payloads -------------------------------------------------------------------------------------
-
-SMALL = 2_000
-
-
-@pytest.mark.parametrize(("size", "fits"), [(SMALL - 2, True), (SMALL - 1, False)])
-async def test_inputs_signals_and_outputs_have_a_size(
-    make: MakeWorld, size: int, fits: bool
-) -> None:
-    world = await make(
-        tunables=limited(payload_bytes=SMALL), noop=lambda call: "x" * size, wrap_store=FaultyStore
-    )
-    await world.publish(flow(a=task("noop")))
-    await world.publish(flow("waits", s=awaiting()))
-    waiting = await world.start("waits")
-    text = "x" * size  # and two quotes
-    if fits:
-        await world.start("flow", text)
-        await signals.send(world.engine, TENANT, waiting.id, "go", text)
-    else:
-        for work in (
-            world.start("flow", text),
-            signals.send(world.engine, TENANT, waiting.id, "go", text),
-        ):
-            with pytest.raises(TooLargeError) as caught:
-                await work
-            assert caught.value.code == "PAYLOAD_TOO_LARGE"
-            assert caught.value.details[0].message == f"{SMALL} allowed, now {SMALL + 1}"
-    one = await world.start("flow")
-    await world.settle()
-    view = await world.view(one.id)
-    if fits:
-        assert view.status.value == "COMPLETED"
-    else:
-        assert view.error is not None
-        assert (view.error.type, view.error.retryable) == ("PAYLOAD_TOO_LARGE", False)
-        assert str(SMALL) in view.error.message
 
 
 # --- definitions and schedules --------------------------------------------------------------------

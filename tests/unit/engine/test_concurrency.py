@@ -96,6 +96,25 @@ async def test_what_a_group_may_not_say(make: MakeWorld, group: dict[str, Any], 
     assert [one.field for one in refused.value.details] == [field]
 
 
+async def test_the_limit_of_the_newest_version_holds_for_all(make: MakeWorld) -> None:
+    """From when the first of its executions comes; also for older ones, that wait."""
+    world = await make()
+    await world.publish(_flow(limit=3))
+    ids = await _start(world, 5)
+    await world.publish(_flow(limit=1))
+    ids += await _start(world, 2)
+    assert await _states(world, *ids) == ["RUNNING"] * 3 + ["PENDING"] * 4
+    for ended, running in ((0, 2), (1, 1), (2, 1), (3, 1)):
+        await _end(world, ids[ended])
+        assert (await _states(world, *ids)).count("RUNNING") == running
+    await world.publish(_flow(limit=2))
+    ids += await _start(world, 1)
+    assert await _states(world, *ids[4:]) == ["RUNNING", "RUNNING", "PENDING", "PENDING"]
+    old = (await world.start("flow", version=1)).id
+    await world.settle()
+    assert await _states(world, *ids[4:], old) == ["RUNNING"] * 2 + ["PENDING"] * 3
+
+
 async def test_skip_ends_at_once_and_says_why(make: MakeWorld) -> None:
     world = await make()
     await world.publish(_flow("skip"))

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.retention import DAY_MS, DEFAULT_MS, Retention, parse_ages
 from orchestrator.domain.status import ExecutionStatus
-from orchestrator.engine import archive, audit_reads, letters_bulk, replay, retain
+from orchestrator.engine import archive, audit_reads, letters_bulk, replay, restoring, retain
 from orchestrator.engine.archive import ArchiveFilter
 from orchestrator.engine.audit_reads import AuditFilter
 from orchestrator.engine.core import Tunables
@@ -138,13 +138,13 @@ async def test_restored_is_as_it_was_and_can_be_retried(make: MakeWorld) -> None
     was, documents = await world.view(id), await _stored(world, id)
     key = await archived(world.engine, TENANT, id)
     await world.clock.advance(60 * DAY_MS)
-    assert await archive.restore(world.engine, TENANT, key, by="me") == was
+    assert await restoring.restore(world.engine, TENANT, key, by="me") == was
     now = await _stored(world, id)
     assert now.pop(id).pop("restoredAt") == world.clock.now()
     documents.pop(id)
     assert now == documents
     await world.verified(id)
-    assert await archive.restore(world.engine, TENANT, key, by="me") == was
+    assert await restoring.restore(world.engine, TENANT, key, by="me") == was
     with pytest.raises(NotFoundError):
         await archive.show(world.engine, TENANT, key)
     assert await _pass(world) == {}
@@ -162,7 +162,7 @@ async def test_large_payloads_of_a_restored_execution_are_there(make: MakeWorld)
     id = (await world.start("flow")).id
     await world.settle()
     key = await archived(world.engine, TENANT, id)
-    assert (await archive.restore(world.engine, TENANT, key, by="me")).output == LARGE
+    assert (await restoring.restore(world.engine, TENANT, key, by="me")).output == LARGE
 
 
 async def test_an_id_that_is_in_use_again_is_not_overwritten(make: MakeWorld) -> None:
@@ -173,7 +173,7 @@ async def test_an_id_that_is_in_use_again_is_not_overwritten(make: MakeWorld) ->
     await world.clock.advance(1)
     assert await _ended(world, key="k") == id
     with pytest.raises(ConflictError) as refused:
-        await archive.restore(world.engine, TENANT, key, by="me")
+        await restoring.restore(world.engine, TENANT, key, by="me")
     assert refused.value.code == "EXECUTION_EXISTS"
     payloads = set(world.payloads.data)
     await archive.delete(world.engine, TENANT, key, by="me")

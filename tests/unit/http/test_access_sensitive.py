@@ -116,6 +116,30 @@ async def test_who_may_operate_the_execution_sees_it(here: Place) -> None:
     assert told["broken"]["error"]["message"] == "bad number ***"
 
 
+@pytest.mark.parametrize(("who", "sees"), [("only-read", False), ("root", True), ("billing", True)])
+async def test_the_data_of_an_event_that_failed_is_for_operators(
+    here: Place, who: str, sees: bool
+) -> None:
+    """Which part of it is sensitive only a start would have told."""
+    await run(here)
+    trigger = {
+        "name": "failing",
+        "workflow": "billing-secret",
+        "match": {"type": "x.made"},
+        "input": {"ssn": "${event.data.ssn}"},
+    }
+    assert (await here.ask("root", "POST", "/v1/triggers", json=trigger)).status == 201
+    event = {"specversion": "1.0", "id": "7", "source": "/shop", "type": "x.made"}
+    sent = event | {"data": {"ssn": [SSN]}}
+    headers = {"Content-Type": "application/cloudevents+json"}
+    await here.ask("root", "POST", "/v1/events", json=sent, headers=headers)
+    wanted = LetterFilter(error_type="INPUT_INVALID")
+    found, _ = await letters_list.page(here.world.engine, ACME, wanted, limit=9, after=None)
+    got = (await here.ask(who, "GET", f"/v1/deadletters/{found[0].id}")).json()
+    assert (SSN in str(got)) is sees
+    assert event.items() <= got["event"].items()
+
+
 async def test_a_finding_about_a_sensitive_field_does_not_repeat_it(here: Place) -> None:
     await run(here)
     given = {"input": {"ssn": [SSN]}}

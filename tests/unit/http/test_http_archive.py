@@ -70,6 +70,12 @@ async def test_pages_by_cursor_and_filters_of_an_execution(world: World, api: Cl
     assert (await api("GET", "/v1/archive?status=BUSY")).status == 400
 
 
+async def test_only_ends_are_a_filter(api: Client) -> None:
+    got = await api("GET", "/v1/archive?status=RUNNING")
+    assert got.status == 400
+    assert "CANCELLED, COMPLETED, FAILED" in got.error["message"]
+
+
 async def test_removed_for_good_once(world: World, api: Client) -> None:
     _, key = await _archived(world, api)
     assert (await api("DELETE", f"/v1/archive/{key}")).status == 204

@@ -154,6 +154,53 @@ async def test_a_record_says_where_the_request_came_from(api: Client) -> None:
     assert (await records(api))[0]["origin"]["address"] == ""
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("ticket 4711", "ticket 4711"),
+        ("weil%20n%C3%B6tig%0A", "weil nötig"),
+        ("y" * 1_200, "y" * 1_000),
+    ],
+)
+async def test_why_may_be_said_of_everything(api: Client, sent: str, kept: str) -> None:
+    """In a header; what the body says goes first."""
+    headers = {"X-Weft-Reason": sent}
+    await api("POST", "/v1/workflows", json=WAITING, headers=headers)
+    await api("PUT", "/v1/tenants/default/limits", json={"schedules": 4}, headers=headers)
+    path = "/v1/breakers/pay.example/open"
+    await api("POST", path, json={"reason": "slow"}, headers=headers)
+    await publish(api, BROKEN)
+    assert [one["reason"] for one in await records(api)] == ["", "slow", kept, kept]
+    said = (await api("GET", "/openapi.json")).json()["paths"]
+    named = {
+        (path, verb)
+        for path, item in said.items()
+        for verb, one in item.items()
+        if any(param.get("name") == "X-Weft-Reason" for param in one.get("parameters", ()))
+    }
+    assert ("/v1/workflows", "post") in named
+    assert not [verb for _, verb in named if verb == "get"]
+
+
+async def test_schedules_triggers_and_breakers_say_what_was_before(
+    world: World, api: Client
+) -> None:
+    await publish(api, WAITING)
+    await api("POST", "/v1/schedules", json=SCHEDULE)
+    await api("PUT", "/v1/schedules/nightly", json={**SCHEDULE, "cron": "0 4 * * *"})
+    await api("DELETE", "/v1/schedules/nightly")
+    await api("POST", "/v1/triggers", json=TRIGGER)
+    await api("PUT", "/v1/triggers/placed", json={**TRIGGER, "match": {"type": "other"}})
+    await api("DELETE", "/v1/triggers/placed")
+    await api("POST", "/v1/breakers/pay.example/open", json={})
+    found = [one["details"] for one in reversed(await records(api))][1:]
+    for created, changed, deleted in (found[:3], found[3:6]):
+        assert changed["before"] == created["after"] != changed["after"] == deleted["before"]
+        assert "before" not in created
+        assert "after" not in deleted
+    assert found[6] == {"before": "closed", "after": "open"}
+
+
 async def test_lists_are_paged_and_filtered(world: World, api: Client) -> None:
     for name in ("a", "b", "c"):
         await publish(api, {**WAITING, "name": name})

@@ -233,6 +233,27 @@ def test_marks_follow_the_names_in_expressions() -> None:
     }
 
 
+def test_what_a_child_makes_of_sensitive_data_is_sensitive() -> None:
+    def child(given: Any) -> dict[str, Any]:
+        return {"type": "workflow", "workflow": "other", "input": given}
+
+    tasks = {
+        "told": child({"a": "${input.ssn}"}),
+        "plain": child({"a": "${input.name}"}),
+        "each": {"type": "map", "items": "${input.cards}", "do": child("${item.no}")},
+    }
+    output = {name: f"${{tasks.{name}.output}}" for name in tasks}
+    flow = Flow(load_workflow({"name": "f", "input": INPUT, "tasks": tasks, "output": output}))
+    assert masked(flow.gives("told"), {"x": 1}) == MASK
+    assert masked(flow.gives("plain"), {"x": 1}) == {"x": 1}
+    assert masked(flow.gives("each"), [1, 2]) == [MASK, MASK]
+    assert masked(flow.output, {"told": {"x": 1}, "plain": 2, "each": [3]}) == {
+        "told": MASK,
+        "plain": 2,
+        "each": [MASK],
+    }
+
+
 def test_a_long_chain_of_tasks_is_no_deep_recursion() -> None:
     tasks: dict[str, Any] = {"t0": {"type": "transform", "output": {"v": "${input.ssn}"}}}
     for n in range(1, 3_000):
