@@ -59,10 +59,11 @@ def source_of(expression: Expression | Template) -> str:
 
 
 def json_text(
-    value: Json, not_json: str, field: str, expression: str = "", most: int = MAX_PAYLOAD_BYTES
+    value: Json, not_json: str, field: str, expression: str = "", most: int | None = None
 ) -> bytes:
     """JSON text of a value that will be stored. Raises `Refused`: type `not_json` if it is no
-    JSON, PAYLOAD_TOO_LARGE over `most` bytes."""
+    JSON, PAYLOAD_TOO_LARGE over `most` bytes (None: over what the platform stores)."""
+    most = MAX_PAYLOAD_BYTES if most is None else most
     try:
         text = dumps(value)
     except NotJson as error:

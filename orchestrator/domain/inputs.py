@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.topology import MAX_PAYLOAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ class Facts:
     tasks only (the others have no output and are filled in). `execution`: `{"id", "tags", …}`;
     `startedAt` is filled in. `signals`: id -> payload, of signals that tasks take now.
     `input_loaded` False: `input` is not the execution's input yet. `max_output`: bytes of JSON that
-    the workflow's output may have.
+    the workflow's output may have (None: what the platform stores).
     """
 
     input: Json = None
@@ -185,7 +184,7 @@ class Facts:
     tasks: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, Mapping[str, Json]])
     execution: Mapping[str, Json] = field(default_factory=dict[str, Json])
     signals: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    max_output: int = MAX_PAYLOAD_BYTES
+    max_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

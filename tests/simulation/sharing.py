@@ -66,18 +66,18 @@ class Sharing(Feature):
 
     def _changed(self, after: dict[str, tuple[int, int]]) -> None:
         before, self.held = self.held, after
-        self.ever |= {token.rpartition(":")[0] for token in after}
+        known, self.ever = self.ever, self.ever | {token.rpartition(":")[0] for token in after}
         if any(count <= 0 for count, _ in after.values()):
             self.world.fail(f"slots held by nobody: {after}")
         if sum(count for count, _ in after.values()) <= self.limit:
             return
         now = self.world.now()
         for token in after:
-            if after[token] == before.get(token):
-                continue
+            count, until = before.get(token, (0, 0))
+            if after[token][0] <= count:
+                continue  # it renews what it has
             # A process that was frozen or cut off for longer than its lease still runs its tasks.
-            _, until = before.get(token, (0, 0))
-            if until > now + MAX_SKEW_MS:
+            if until > now + MAX_SKEW_MS or token.rpartition(":")[0] not in known:
                 self.world.fail(f"more than {self.limit} slots are held: {before}, then {after}")
 
     def attempt(self, worker: Worker, call: ActivityCall) -> None:

@@ -29,6 +29,7 @@ from orchestrator.engine.core import Engine
 from orchestrator.functions import http_operations, openapi
 from orchestrator.functions.access import TENANT
 from orchestrator.functions.provider import EngineProvider
+from tests.support.bulks import registry
 from tests.support.identities import DEVELOPMENT
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))  # of each operation and kind of data
@@ -108,6 +109,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
             worker="test",
             authenticator=DEVELOPMENT,
             platform_tenant="default",
+            code=registry(),
         )
 
     provider = EngineProvider(build)
