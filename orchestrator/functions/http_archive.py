@@ -33,19 +33,11 @@ class RestoreRequest(BaseModel):
     reason: str = Field("", max_length=MAX_REASON_CHARS)
 
 
-def _text(name: str, text: str, example: str) -> Param:
-    return Param(
-        name=name,
-        description=text,
-        schema={"type": "string"},
-        read=http_params.line,
-        example=example,
-    )
-
-
 _FILTERS: Final = (
-    _text("execution", "Only archives of this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"),
-    _text("workflow", "Only executions of this workflow", "order-fulfilment"),
+    http_params.words(
+        "execution", "Only archives of this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"
+    ),
+    http_params.words("workflow", "Only executions of this workflow", "order-fulfilment"),
     Param(
         name="status",
         description="Only executions that ended like this",

@@ -31,21 +31,15 @@ def _known(text: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
-def _filter(name: str, text: str, example: str) -> Param:
-    return Param(
-        name=name,
-        description=text,
-        schema={"type": "string"},
-        read=http_params.line,
-        example=example,
-    )
-
-
 _FILTERS: Final = (
-    _filter("action", "Only this action", "workflow.publish"),
-    _filter("resource", "Only changes of this, as kind:name", "workflow:order-fulfilment"),
-    _filter("execution", "Only what concerns this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"),
-    _filter("by", "Only what this person or program did", "developer"),
+    http_params.words("action", "Only this action", "workflow.publish"),
+    http_params.words(
+        "resource", "Only changes of this, as kind:name", "workflow:order-fulfilment"
+    ),
+    http_params.words(
+        "execution", "Only what concerns this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"
+    ),
+    http_params.words("by", "Only what this person or program did", "developer"),
     http_params.time("from", "Only from this time on"),
     http_params.time("to", "Only up to this time"),
 )

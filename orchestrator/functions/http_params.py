@@ -119,6 +119,17 @@ def dependency(text: str) -> str:
     return text.lower()
 
 
+def words(name: str, text: str, example: str) -> Param:
+    """A filter by a text that must be met whole."""
+    return Param(
+        name=name,
+        description=text,
+        schema={"type": "string"},
+        read=line,
+        example=example,
+    )
+
+
 def time(name: str, text: str) -> Param:
     """A filter by time."""
     return Param(
