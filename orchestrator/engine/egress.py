@@ -51,9 +51,7 @@ class EgressBook:
 
 async def show(engine: Engine, tenant: str) -> tuple[EgressView, str]:
     """The lists, and their ETag. Raises `UnavailableError`: damaged."""
-    found = await tenant_docs.find(engine, tenant, KIND)
-    body = None if found is None else found.body
-    return tenant_docs.readable(tenant, KIND, lambda: _view(tenant, body))
+    return await tenant_docs.show(engine, tenant, KIND, lambda body: _view(tenant, body))
 
 
 async def put(

@@ -95,6 +95,16 @@ async def put(
     raise UnavailableError(f"the {kind} are being changed by many at once; try again")
 
 
+async def show(
+    engine: Engine, tenant: str, kind: str, view: Callable[[dict[str, Any] | None], T]
+) -> T:
+    """What `view` makes of the document (None: there is none). Raises `UnavailableError`: it is
+    damaged."""
+    found = await find(engine, tenant, kind)
+    body = None if found is None else found.body
+    return readable(tenant, kind, lambda: view(body))
+
+
 def readable(tenant: str, kind: str, read: Callable[[], T]) -> T:
     """What `read` makes of the document. Raises `UnavailableError` if it is damaged."""
     try:

@@ -71,9 +71,7 @@ class LimitBook:
 
 async def show(engine: Engine, tenant: str) -> tuple[LimitsView, str]:
     """The limits, and their ETag. Raises `UnavailableError`: damaged."""
-    found = await tenant_docs.find(engine, tenant, KIND)
-    body = None if found is None else found.body
-    return tenant_docs.readable(tenant, KIND, lambda: _view(engine, tenant, body))
+    return await tenant_docs.show(engine, tenant, KIND, lambda body: _view(engine, tenant, body))
 
 
 async def put(
