@@ -61,6 +61,13 @@ def test_skip_takes_a_free_place_and_no_other() -> None:
     assert (first, second, after) == (Verdict.HOLDS, Verdict.SKIPPED, group)
 
 
+def test_a_raised_limit_serves_those_that_wait_before_one_that_would_be_skipped() -> None:
+    """Else it would wait, which its policy does not allow."""
+    group = Group(holders=(Holder("a", 1),), waiting=("b", "c"))
+    after, verdict = arrive(group, "d", 3, SKIP, 2)
+    assert (verdict, _names(after), after.waiting) == (Verdict.SKIPPED, ["a", "b", "c"], ())
+
+
 def test_the_latest_displaces_holders_and_waiting_ones_and_waits_for_the_first_end() -> None:
     group = Group()
     for name in "abc":
