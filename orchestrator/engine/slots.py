@@ -92,6 +92,7 @@ class SlotBook:
         if held.take(limit, clock.now()):
             return True
         held.wanting += 1
+        self._keep()  # not when it ends: who is being cancelled begins nothing new
         try:
             async with held.lock:
                 if held.take(limit, clock.now()):
@@ -105,7 +106,6 @@ class SlotBook:
                 return False
         finally:
             held.wanting -= 1
-            self._keep()
 
     def give_back(self, tenant: str) -> None:
         """The task has ended."""

@@ -140,15 +140,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def finish(self, processes: list[Process]) -> None:
         """End what is left when a run is over, so that nothing is collected half done: the dead
-        rise for a moment, and every task is cancelled."""
-        left = [task for task in asyncio.all_tasks(self) if not task.done()]
-        for task in left:
-            task.cancel()
+        rise for a moment, and every task is cancelled, also one that another's end has begun."""
         for process in processes:
             process.step, process.dead, process.frozen_until = None, False, 0.0
             self._runnable += process.parked
             process.parked = []
-        self.run_until_complete(_end(left))
+        while left := [task for task in asyncio.all_tasks(self) if not task.done()]:
+            for task in left:
+                task.cancel()
+            self.run_until_complete(_end(left))
         self.close()
 
 
