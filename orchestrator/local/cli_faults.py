@@ -124,7 +124,9 @@ def _said_once(fault: Fault) -> tuple[str, Sequence[Mapping[str, Any]]]:
         return short or message, details
     if place != "$" and place not in message:
         return message, [{key: first.get(key) for key in ("field", "hint")} | {"message": "here"}]
-    hint = str(first.get("hint") or "")
+    hint, code = str(first.get("hint") or ""), str(first.get("code") or fault.code)
+    if code != fault.code:
+        message += f"  [{code}]"
     return (f"{message}\n    hint: {hint}" if hint and hint not in message else message), ()
 
 

@@ -128,7 +128,10 @@ def test_an_error_says_nothing_twice(api: FakeApi, weft: Weft) -> None:
     cron = {"field": "$.cron", "message": "61 is no minute", "code": "BAD_CRON", "hint": "0 to 59"}
     zone = {"field": "$.zone", "message": "no zone", "code": "BAD_ZONE", "hint": ""}
     one = refused(api, weft, "1 problem: $.cron: 61 is no minute", cron)
-    assert one == ["error INVALID: 1 problem: $.cron: 61 is no minute", "    hint: 0 to 59"]
+    assert one == [
+        "error INVALID: 1 problem: $.cron: 61 is no minute  [BAD_CRON]",
+        "    hint: 0 to 59",
+    ]
     two = refused(api, weft, "2 problems, the first: $.cron: 61 is no minute", cron, zone)
     assert two[0] == "error INVALID: 2 problems"
     assert [line for line in two if "61 is no minute" in line] == [
