@@ -46,7 +46,7 @@ class TaskClient(Client):
 def show(
     id: Id,
     task: Annotated[
-        str, typer.Argument(metavar="[TASK]", help="One task of it; an item of a map: `TASK[3]`.")
+        str, typer.Argument(metavar="TASK", help="One task of it; an item of a map: `TASK[3]`.")
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="Do not abbreviate input, output.")] = False,
     url: Url = DEFAULT_URL,
