@@ -58,6 +58,12 @@ def test_the_page_of_the_command_line_lists_every_command_and_no_other() -> None
     assert set(listed) == known
 
 
+def test_the_readme_leads_to_every_page_and_sample() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    there = [*ROOT.glob("docs/*.md"), *ROOT.glob("samples/*/README.md")]
+    assert [name(page) for page in there if f"]({name(page)}" not in readme] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_definitions_shown_can_be_published(page: Path) -> None:
     for text in re.findall(r"```yaml\n(name: .*?)```", page.read_text("utf-8"), re.DOTALL):
