@@ -49,7 +49,7 @@ _ERRORS: Final = (CronSimError, ValueError, TypeError, AssertionError)  # assert
 
 def to_ms(at: datetime) -> int:
     """Epoch milliseconds of an aware time."""
-    span = at.astimezone(UTC) - _EPOCH
+    span = at - _EPOCH
     return (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
 
 

@@ -37,20 +37,27 @@ LOOKED_AT: Final = 100  # ticks, for the shortest time between two
 _LAST_YEAR: Final = 2900  # cron looks 50 years ahead; Python's calendar ends in 9999
 
 
+def instant(text: str) -> int | None:
+    """Epoch milliseconds of an ISO 8601 time with an offset; None for anything else, and for a year
+    that cron cannot look ahead from."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None or not 1970 < moment.year <= _LAST_YEAR:
+        return None
+    return schedule_cron.to_ms(moment)
+
+
 def _instant(value: Any) -> int:
-    moment: datetime | None = None
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = None
-    if moment is None or moment.tzinfo is None or not 1970 < moment.year <= _LAST_YEAR:
+    found = instant(value) if isinstance(value, str) else None
+    if found is None:
         raise fault(
             "BAD_TIME",
             "must be an ISO 8601 time with an offset",
             "such as 2027-01-31T09:00:00Z or 2027-01-31T09:00:00+01:00",
         )
-    return schedule_cron.to_ms(moment)
+    return found
 
 
 def _misfire(value: Any) -> int:

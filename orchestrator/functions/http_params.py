@@ -66,8 +66,9 @@ def instant(text: str) -> int:
             "must be an ISO 8601 time with an offset, such as 2026-11-30T12:00:00Z "
             "(in a query a + is written %2B)"
         )
-    # In whole milliseconds, without a detour through a float.
-    span = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    # In whole milliseconds, without a detour through a float; nor through UTC, where the first and
+    # the last hours of the calendar may have no date.
+    span = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (span.days * 86_400 + span.seconds) * 1000 + span.microseconds // 1000
 
 

@@ -17,13 +17,12 @@ def preview(cron: str, tz: str, count: int, after: str | None) -> list[dict[str,
     {at: UTC, local}. Raises `InvalidError`, `MalformedError`."""
     now = time.time_ns() // 1_000_000
     if after is not None:
-        try:
-            moment = datetime.fromisoformat(after)
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            raise MalformedError("--after must be an ISO 8601 time with an offset")
-        now = schedule_cron.to_ms(moment)
+        given = schedule_spec.instant(after)
+        if given is None:
+            raise MalformedError(
+                "--after must be an ISO 8601 time with an offset, of the years 1971 to 2900"
+            )
+        now = given
     raw: dict[str, Json] = {"name": "preview", "workflow": "preview", "cron": cron, "timeZone": tz}
     found = schedule_spec.parse(raw, created_at=now)
     return [

@@ -19,7 +19,7 @@ from host_fakes import port_is_free, until
 
 from orchestrator.local.host import PortInUse, up
 from orchestrator.local.host.listening import listening_socket
-from orchestrator.local.host.supervisor import Supervisor
+from orchestrator.local.host.supervisor import Supervisor, child_command
 from orchestrator.settings import SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -254,3 +254,13 @@ async def test_the_listening_socket_outlives_a_worker() -> None:
         os.kill(bench.supervisor.pids[0], signal.SIGKILL)
         await asyncio.to_thread(client.sendall, b"still connected")
     assert await bench.end() == 0
+
+
+def test_a_worker_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    """A script `cel.py` beside the data ended every worker, over and over."""
+    command = child_command(tmp_path)(1, 3, 4)
+    python_itself = command[: list(command).index("-m")]
+    (tmp_path / "cel.py").write_text("print('not ours')")
+    look = "import importlib.util; print(importlib.util.find_spec('cel').origin)"
+    found = subprocess.check_output([*python_itself, "-c", look], cwd=tmp_path, text=True)
+    assert str(tmp_path) not in found

@@ -41,6 +41,9 @@ def child_command(data: Path) -> Command:
     def command(worker: int, sock: int, control: int) -> Sequence[str]:
         return (
             sys.executable,
+            # Else a file in the working directory that is named like one of our packages would be
+            # imported in its place: by the workers only, as `weft` does not look there either.
+            "-P",
             "-m",
             "orchestrator.local.host",
             *("--data", str(data)),
