@@ -342,7 +342,8 @@ class MessageLockLost(TransportError):
 
 
 class PayloadStore(Protocol):
-    """Large JSON texts, by reference (claim check). References carry scheme and version."""
+    """Large JSON texts, by reference (claim check). References carry scheme and version.
+    All methods may raise `Throttled` and `Unavailable`."""
 
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
         """Store durably; the same data gives the same reference, so a retry is harmless."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 from orchestrator.domain import schedule_cron, schedule_spec
 from orchestrator.domain.codec import iso

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.adapters.local.file_payloads import FilePayloads
 from orchestrator.adapters.payload_names import encode_name
-from orchestrator.ports import PayloadNotFound, PayloadStore
+from orchestrator.ports import PayloadNotFound, PayloadStore, Unavailable
 
 
 async def test_payloads_come_back_and_equal_data_gives_an_equal_reference(
@@ -122,3 +122,24 @@ async def test_a_damaged_file_is_not_found_and_put_mends_it(tmp_path: Path) -> N
         assert await files.put("t", "e", "n", b"data") == ref
         assert await files.get(ref) == b"data"
     assert os.listdir(file.parent) == [file.name]  # no left-over parts
+
+
+def make_unreadable(file: Path) -> None:
+    file.unlink()
+    file.mkdir()  # also root, who may read anything, cannot read a folder
+
+
+async def test_what_the_disk_refuses_is_unavailable_and_never_not_found(tmp_path: Path) -> None:
+    """Too many open files once ended whatever needed a payload, as if it were gone for good."""
+    files = FilePayloads(tmp_path / "payloads")
+    ref = await files.put("t", "e", "n", b"data")
+    file = Path(glob.glob(f"{tmp_path}/*/*/*/*")[0])
+    make_unreadable(file)
+    for refused in (files.get(ref), files.put("t", "e", "n", b"data")):
+        with pytest.raises(Unavailable, match="payload not") as caught:
+            await refused
+        assert str(tmp_path) not in str(caught.value)
+    nowhere = tmp_path / "file"
+    nowhere.write_bytes(b"")
+    with pytest.raises(Unavailable, match="not removed"):
+        await FilePayloads(nowhere).delete("t", "e")

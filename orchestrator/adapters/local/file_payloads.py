@@ -2,6 +2,9 @@
 
 Named by content, so that a repeated `put` is harmless and a damaged file is noticed. Tenant and
 execution come from outside and are encoded, see `payload_names`.
+
+What the disk or the system refuses (full, no rights, too many open files) is `Unavailable`, never
+`PayloadNotFound`: that a payload does not exist is final, and fails whatever needs it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from orchestrator.adapters.payload_names import DIGEST, ENCODED, encode_name
-from orchestrator.ports import PayloadNotFound
+from orchestrator.ports import PayloadNotFound, Unavailable
 
 PREFIX: Final = "weft-file:v1:"
 
@@ -40,19 +44,24 @@ class FilePayloads:
             raise PermissionError
 
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
-        """Store durably: when this returns, a power cut loses nothing. `name` plays no part."""
-        return await asyncio.to_thread(self._put, tenant, execution, data)
+        """Store durably: when this returns, a power cut loses nothing. `name` plays no part. Raises
+        `Unavailable`."""
+        with _translated("not stored"):
+            return await asyncio.to_thread(self._put, tenant, execution, data)
 
     async def get(self, ref: str) -> bytes:
-        """Raises `PayloadNotFound`, also for a foreign reference and for a damaged file."""
+        """Raises `PayloadNotFound`, also for a foreign reference and for a damaged file, and
+        `Unavailable`."""
         match = _REF.fullmatch(ref)
         if match is None:
             raise PayloadNotFound("not a reference of this payload store")
-        return await asyncio.to_thread(self._get, *match.groups())
+        with _translated("not read"):
+            return await asyncio.to_thread(self._get, *match.groups())
 
     async def delete(self, tenant: str, execution: str) -> None:
-        """Remove the execution's folder. Raises `OSError`."""
-        await asyncio.to_thread(self._delete, tenant, execution)
+        """Remove the execution's folder. Raises `Unavailable`."""
+        with _translated("not removed"):
+            await asyncio.to_thread(self._delete, tenant, execution)
 
     def _delete(self, tenant: str, execution: str) -> None:
         folder = self._root.joinpath(encode_name(tenant), encode_name(execution))
@@ -83,7 +92,7 @@ class FilePayloads:
     def _get(self, tenant: str, execution: str, digest: str) -> bytes:
         try:
             data = (self._root / tenant / execution / digest).read_bytes()
-        except OSError:
+        except FileNotFoundError:
             raise PayloadNotFound(f"no payload {digest}") from None
         if hashlib.sha256(data).hexdigest() != digest:
             raise PayloadNotFound(f"payload {digest} is damaged: its content has another hash")
@@ -105,6 +114,15 @@ def _is_whole(path: Path, data: bytes) -> bool:
         return path.stat().st_size == len(data) and path.read_bytes() == data
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # its own text names paths of this machine
+        reason = error.strerror or type(error).__name__
+        raise Unavailable(f"payload {what}: {reason}") from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -192,15 +192,18 @@ class LocalHost:
 
     async def start(self) -> None:
         """Listen, then serve every trigger of this process's roles. Raises `PortInUse`."""
-        if HTTP in self._options.roles:
-            if self._sock is None:
-                self._sock = listening_socket(self._options.address, self._options.port)
-            await self._http.start(self._sock, self._options.grace_ms / 1000)
+        serves = HTTP in self._options.roles
+        if serves and self._sock is None:
+            self._sock = listening_socket(self._options.address, self._options.port)
+        # Before HTTP: its functions take a client of the hub, and a worker that is started again
+        # inherits a socket with requests in its queue.
         if self._durable is not None and self._options.data is not None:
             here = self.url if self._sock is not None else ""
             hub = await self._durable.start(self._options.data, here, self._clock)
             if QUEUE in self._options.roles:
                 self._receiving.append(self._loop(hub.run(), "durable-hub"))
+        if serves and self._sock is not None:
+            await self._http.start(self._sock, self._options.grace_ms / 1000)
         for listener in self._queues:
             self._receiving.append(self._loop(listener.run(), f"queue-{listener.queue}"))
         for listener in self._others:
@@ -261,6 +264,8 @@ class LocalHost:
             await asyncio.gather(self._renewing, return_exceptions=True)
         await self._provider.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._sock is not None:
+            self._sock.close()  # again, unless the start has failed before HTTP had it
         logger.info("host stopped", extra={"action": "host_stopped"})
 
     async def _renew(self) -> None:

@@ -107,6 +107,7 @@ def test_preview_names_what_is_wrong(offline: Any) -> None:
         (("0 0 30 2 *",), "never fires"),
         (("@daily", "--tz", "Europe/Berln"), "Europe/Berlin"),
         (("@daily", "--after", "yesterday"), "--after"),
+        (("@daily", "--after", "9999-12-31T23:59:59-23:00"), "--after"),
     ):
         result = offline("schedules", "preview", *args)
         assert result.exit_code == 2

@@ -181,6 +181,20 @@ async def test_filters_reach_the_use_case(client: Client, use_cases: UseCases) -
     assert more == {"limit": 200, "after": None}
 
 
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("0001-01-01T00:00:00%2B14:00", -719_163), ("9999-12-31T23:59:59-23:00", 2_932_897)],
+)
+async def test_times_at_the_edges_of_the_calendar_are_times(
+    client: Client, use_cases: UseCases, text: str, days: int
+) -> None:
+    """In UTC they are of a year before the first or after the last that Python knows."""
+    got = await client("GET", f"/v1/executions?createdAfter={text}")
+    assert got.status == 200
+    _, (_, wanted), _ = use_cases.last
+    assert wanted.created_after // 86_400_000 == days
+
+
 async def test_limit_is_50_unless_said(client: Client, use_cases: UseCases) -> None:
     await client("GET", "/v1/executions")
     assert use_cases.last[2]["limit"] == 50
