@@ -158,6 +158,28 @@ async def test_errors_of_the_host_come_in_the_envelope(
         assert headers["allow"] == "DELETE, GET, HEAD, OPTIONS"
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /things/7 HTTP/1.1\nauthorization: Bearer s3cr3t\x01",
+        b"s3cr3t",
+        b"GET /things/" + b"s3cr3t" * 2000 + b" HTTP/1.1",
+    ],
+)
+async def test_what_is_no_http_is_refused_and_not_quoted(
+    host: LocalHost, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    """It was logged with its stack and the line at fault: that may be a token."""
+    status, headers, body = await ask(host.port, sent)
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (400, "MALFORMED")
+    assert error["traceId"] == headers["x-trace-id"]
+    assert b"s3cr3t" not in body
+    [record] = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "s3cr3t" not in record.getMessage()
+
+
 async def test_head_and_options(host: LocalHost) -> None:
     status, headers, body = await ask(host.port, b"HEAD /things/7 HTTP/1.1")
     assert (status, body) == (200, b"")

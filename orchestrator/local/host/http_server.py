@@ -60,9 +60,7 @@ class HttpServer:
                 message, payload, protocol, writer, task, loop, client_max_size=MAX_REQUEST_BYTES
             )
 
-        server = web.Server(
-            self.handle, request_factory=request, auto_decompress=False, access_log=None
-        )
+        server = _Server(self.handle, request_factory=request)
         self._runner = runner = web.ServerRunner(server, shutdown_timeout=drain_s)
         await runner.setup()
         await web.SockSite(runner, sock, backlog=BACKLOG).start()
@@ -121,6 +119,39 @@ class HttpServer:
 
 
 _SERVER: Final = "weft-embedded"
+
+
+class _Connection(web.RequestHandler):
+    """One connection. What is no HTTP reaches no function: it is refused here."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer. aiohttp's own quotes what was sent, and logs it with a stack: that may be a
+        token, and whoever connects could fill the log."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        logger.warning(
+            "a request that is no HTTP was refused: %s",
+            type(exc).__name__,
+            extra={"action": "http_refused", "status": status},
+        )
+        answer = _problem(status, "MALFORMED", "this is no HTTP that can be understood")
+        answer.force_close()
+        return answer
+
+
+class _Server(web.Server):
+    """Makes a `_Connection` of each connection."""
+
+    def __call__(self) -> web.RequestHandler:
+        loop = asyncio.get_running_loop()
+        no_log: Any = None
+        return _Connection(self, loop=loop, auto_decompress=False, access_log=no_log)
 
 
 async def _read_body(request: web.BaseRequest) -> bytes:
