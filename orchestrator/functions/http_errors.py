@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 from orchestrator.domain import errors
 from orchestrator.domain.errors import WeftError
 from orchestrator.domain.failure import scrub
-from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports import PayloadNotFound, Throttled, TransportError, Unavailable
 
 logger = logging.getLogger("orchestrator.functions")
 
@@ -155,6 +155,23 @@ def of_port(error: Throttled | Unavailable | TransportError) -> WeftError:
         "the platform's storage does not answer; send the same request again, with the same "
         "idempotency key if it had one"
     )
+
+
+def respond_without_payload(
+    error: PayloadNotFound, trace_id: str, function: str
+) -> func.HttpResponse:
+    """The answer if a stored value that is needed is missing or damaged: 503, for it may come back
+    from a backup. Logged: nobody else may notice."""
+    logger.error(
+        "http request needs a payload that cannot be read: %s",
+        error,
+        extra={"action": "http_payload", "function": function, "traceId": trace_id},
+    )
+    message = (
+        "a stored input or output is missing or damaged in the payload store; until it is restored,"
+        " the list of tasks and the history show the rest"
+    )
+    return respond(errors.UnavailableError(message, code="PAYLOAD_NOT_FOUND"), trace_id)
 
 
 def respond_unexpected(error: Exception, trace_id: str, function: str) -> func.HttpResponse:

@@ -31,7 +31,7 @@ from orchestrator.functions.access import Caller
 from orchestrator.functions.durable_binding import client_bound
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param, Trace
-from orchestrator.ports import Throttled, TransportError, Unavailable
+from orchestrator.ports import PayloadNotFound, Throttled, TransportError, Unavailable
 from orchestrator.ports_telemetry import NoTracer
 
 ItemT = TypeVar("ItemT")
@@ -287,6 +287,8 @@ def _refusal(error: Exception, trace_id: str, route: Route) -> func.HttpResponse
         return http_errors.respond(error, trace_id)
     if isinstance(error, (Throttled, Unavailable, TransportError)):
         return http_errors.respond(http_errors.of_port(error), trace_id)
+    if isinstance(error, PayloadNotFound):
+        return http_errors.respond_without_payload(error, trace_id, route.name)
     return http_errors.respond_unexpected(error, trace_id, route.name)
 
 

@@ -10,6 +10,7 @@ from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.priority import Priority
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
 from orchestrator.engine import views
+from orchestrator.ports import PayloadNotFound
 from tests.support.identities import Doors, admin
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -179,6 +180,15 @@ async def test_filters_reach_the_use_case(client: Client, use_cases: UseCases) -
     assert (wanted.created_after, wanted.created_before) == (1_767_225_600_123, 1_767_312_000_000)
     assert (wanted.owner, wanted.parent, wanted.search) == ("Ada L. <a@b>", "e-0", "order 7/8 é")
     assert more == {"limit": 200, "after": None}
+
+
+async def test_a_payload_that_is_gone_is_503_and_told(
+    client: Client, use_cases: UseCases, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_cases.answers["execution"] = PayloadNotFound("no payload 7a")
+    got = await client("GET", "/v1/executions/e-1")
+    assert (got.status, got.error["code"]) == (503, "PAYLOAD_NOT_FOUND")
+    assert "no payload 7a" in caplog.text
 
 
 @pytest.mark.parametrize(
