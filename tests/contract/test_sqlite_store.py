@@ -33,6 +33,10 @@ async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
     await opened.close()
 
 
+def remove(path: Path) -> None:
+    path.unlink()
+
+
 def plan(path: Path, sql: str, values: list[object]) -> str:
     db = sqlite3.connect(path)
     try:
@@ -296,6 +300,24 @@ async def test_a_closed_store_is_unavailable(path: Path) -> None:
         await store.read(EXECUTIONS, E1, "a")
     with pytest.raises(Unavailable):
         await store.create(EXECUTIONS, E1, doc("e1", "a"))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_file_that_was_deleted_or_replaced_takes_no_more_writes(
+    store: SqliteStore, path: Path, replaced: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They were acknowledged, and gone when the platform stopped."""
+    await store.create(EXECUTIONS, E1, doc("e1", "before"))
+    remove(path)
+    if replaced:
+        await (other := SqliteStore(path)).open()
+        await other.close()
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="was deleted or replaced"):
+            await store.create(EXECUTIONS, E1, doc("e1", "after"))
+    with pytest.raises(Unavailable, match="gone"):  # and health sees it
+        await store.read_many(EXECUTIONS, E1, ["before"])
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"]
 
 
 async def test_a_cancelled_write_that_had_not_begun_is_not_applied(store: SqliteStore) -> None:

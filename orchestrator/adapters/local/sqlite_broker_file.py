@@ -7,7 +7,6 @@ writing into a deleted file that no other process sees, or stop because of a dam
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 from orchestrator.adapters.local.sqlite_broker_schema import create_layout
 from orchestrator.adapters.local.sqlite_common import (
     connect,
+    identity,
     never_wait,
     opening,
     primary_code,
@@ -45,11 +45,11 @@ class BrokerFile:
         """
         if self._db is not None and not self._suspect:
             with contextlib.suppress(FileNotFoundError):
-                if _identity(self._path) == self._identity:
+                if identity(self._path) == self._identity:
                     return self._db
         self.close()
         with opening(self._path):
-            if self._ruined and self._path.exists() and _identity(self._path) == self._identity:
+            if self._ruined and self._path.exists() and identity(self._path) == self._identity:
                 self._remove()
             try:
                 self._db = _open(self._path)
@@ -58,7 +58,7 @@ class BrokerFile:
                     raise
                 self._remove()
                 self._db = _open(self._path)
-            self._identity = _identity(self._path)
+            self._identity = identity(self._path)
         self._suspect = self._ruined = False
         return self._db
 
@@ -91,8 +91,3 @@ def _open(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino

@@ -8,6 +8,7 @@ is in `sqlite_schema`, what may be stored in `document_rules`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -25,8 +26,10 @@ from orchestrator.adapters.document_rules import (
     is_storable_id,
 )
 from orchestrator.adapters.local.sqlite_common import (
+    check_same,
     checkpoint,
     connect,
+    identity,
     never_wait,
     opening,
     read,
@@ -53,6 +56,8 @@ from orchestrator.ports import (
     Unavailable,
     Upsert,
 )
+
+logger = logging.getLogger("orchestrator.adapters.local")
 
 CHECKPOINT_CHANGES: Final = 4_000
 """Row changes between checkpoints in the background: some 10 MB of log at most."""
@@ -85,6 +90,7 @@ class SqliteStore:
         self._purged_at = 0
         self._changes_at_checkpoint = 0
         self._checkpoint: Future[None] | None = None
+        self._gone = False  # the file at the path is not ours any more
         self._closed = True
 
     async def open(self) -> None:
@@ -99,6 +105,7 @@ class SqliteStore:
                     self._second = connect(self._path, durable=True, checkpoint_pages=0)
                     never_wait(self._db)
                     never_wait(self._second)
+                    self._identity = identity(self._path)
                 except BaseException:
                     self._db.close()
                     raise
@@ -106,7 +113,7 @@ class SqliteStore:
             raise Unavailable(f"cannot open {self._path.name}: {error}") from error
         self._writer = GroupWriter(
             Hooks(
-                connection=lambda: self._db,
+                connection=self._current,
                 failed=unavailable,
                 begun=self._begun,
                 ending=self._ending,
@@ -189,6 +196,8 @@ class SqliteStore:
     def _select(self, sql: str, values: Sequence[Any]) -> list[Any]:
         if self._closed:
             raise Unavailable("the store is closed")
+        if self._gone:
+            raise Unavailable(f"{self._path.name} is gone")
         db = self._second if self._writer.committing else self._db
         try:
             return read(db, sql, values)
@@ -273,6 +282,16 @@ class SqliteStore:
         return await self._writer.submit(work)
 
     # --- what each group of writes brings with it -------------------------------------------------
+
+    def _current(self) -> sqlite3.Connection:
+        try:
+            check_same(self._path, self._identity)
+        except sqlite3.Error as error:
+            if not self._gone:
+                logger.critical("%s", error, extra={"action": "store.gone"})
+            self._gone = True  # health is told by reads
+            raise
+        return self._db
 
     def _begun(self, db: sqlite3.Connection) -> None:
         ((self._lsn,),) = db.execute("SELECT value FROM meta WHERE key = 'lsn'").fetchall()

@@ -105,7 +105,8 @@ class Hub:
                     await self._rest()
                 except sqlite3.Error as error:
                     logger.error(
-                        "durable.db could not be used, trying again",
+                        "durable.db could not be used, trying again: %s",
+                        error,
                         extra={"action": "durable_store", "error": type(error).__name__},
                     )
                     await asyncio.sleep(FAULT_MS / 1000)

@@ -78,6 +78,7 @@ class DurableStore:
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         """Create or open. `durable` false: a power cut may lose the last writes. Raises
         `StoreError`: the file cannot be used, or newer code has written it."""
+        self._path = path
         self._grouped = False
         # `PRAGMA synchronous`: of whoever is not told otherwise, of what comes next, as it is set.
         self._durable = self._level = self._synced = "FULL" if durable else "OFF"
@@ -88,6 +89,7 @@ class DurableStore:
                 )
                 try:
                     self._prepare()
+                    self._identity = sqlite_common.identity(path)
                 except BaseException:
                     self.db.close()
                     raise
@@ -113,6 +115,7 @@ class DurableStore:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing; on the disk when it ends, or when the `group` does that it is in."""
         if not self.db.in_transaction:
+            sqlite_common.check_same(self._path, self._identity)
             if self._level != self._synced:
                 self.db.execute(f"PRAGMA synchronous={self._level}")
                 self._synced = self._level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,10 @@ async def test_a_hub_that_is_woken_as_it_is_stopped_does_stop(world: Run) -> Non
     async with asyncio.timeout(20):
         await asyncio.gather(running, return_exceptions=True)
     assert running.cancelled()
+
+
+def test_a_file_that_was_deleted_takes_no_more_work(world: Run, tmp_path: Path) -> None:
+    """What was started then was gone when the platform stopped."""
+    (tmp_path / "durable.db").unlink()
+    with pytest.raises(sqlite3.OperationalError, match="was deleted or replaced"):
+        start("chain", '"1"').act(world.client, NOW)
