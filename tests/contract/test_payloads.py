@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.local.file_payloads import FilePayloads
+from orchestrator.adapters.local.file_payloads import MIN_FREE_BYTES, DiskFull, FilePayloads
 from orchestrator.adapters.payload_names import encode_name
 from orchestrator.ports import PayloadNotFound, PayloadStore, Unavailable
 
@@ -143,3 +144,17 @@ async def test_what_the_disk_refuses_is_unavailable_and_never_not_found(tmp_path
     nowhere.write_bytes(b"")
     with pytest.raises(Unavailable, match="not removed"):
         await FilePayloads(nowhere).delete("t", "e")
+
+
+async def test_a_disk_that_is_nearly_full_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health was ok while every write was refused."""
+    for free in (MIN_FREE_BYTES, MIN_FREE_BYTES - 1):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        ping = FilePayloads(tmp_path).ping()
+        if free == MIN_FREE_BYTES:
+            await ping
+        else:
+            with pytest.raises(DiskFull):
+                await ping

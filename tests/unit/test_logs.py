@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator import logs
 from orchestrator.engine import telemetry
+from orchestrator.local.host.console_log import NO_SOCKETS, SeldomNoSockets
 from orchestrator.logs import JsonFormatter, LineFormatter
 from orchestrator.ports_telemetry import NoTracer
 
@@ -129,3 +130,15 @@ def test_the_handlers_of_the_worker_take_the_form(monkeypatch: pytest.MonkeyPatc
     assert not sdk.isEnabledFor(logging.INFO)  # a line for each request, with its URL
     logs.shape("text")
     assert "WARNING x" in handler.format(record("x"))
+
+
+def test_that_no_socket_is_left_is_said_every_now_and_then() -> None:
+    said = SeldomNoSockets()
+    told: list[float] = []
+    for after in (0, 0.1, 9.9, 10, 10.1, -3600):
+        one = record(f"{NO_SOCKETS}\nsocket: …")
+        one.created += after
+        if said.filter(one):
+            told.append(after)
+    assert told == [0, 10, -3600]
+    assert said.filter(record("something else")) is said.filter(record("something else")) is True

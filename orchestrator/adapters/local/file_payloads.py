@@ -24,8 +24,14 @@ from orchestrator.adapters.payload_names import DIGEST, ENCODED, encode_name
 from orchestrator.ports import PayloadNotFound, Unavailable
 
 PREFIX: Final = "weft-file:v1:"
+MIN_FREE_BYTES: Final = 64 * 1024 * 1024
+"""With less on the disk it is reported: a payload has up to 50 MiB, and a database's log as much."""
 
 _REF: Final = re.compile(rf"{PREFIX}({ENCODED})/({ENCODED})/({DIGEST})")
+
+
+class DiskFull(Exception):
+    """Hardly anything can be stored any more."""
 
 
 class FilePayloads:
@@ -35,13 +41,16 @@ class FilePayloads:
         self._root = Path(root)
 
     async def ping(self) -> None:
-        """See `ports_telemetry.Pinging`: the folder can be written to. Raises `OSError`."""
+        """See `ports_telemetry.Pinging`: the folder can be written to, and has room. Raises
+        `OSError`, `DiskFull`."""
         await asyncio.to_thread(self._check)
 
     def _check(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         if not os.access(self._root, os.W_OK | os.X_OK):
             raise PermissionError
+        if shutil.disk_usage(self._root).free < MIN_FREE_BYTES:
+            raise DiskFull
 
     async def put(self, tenant: str, execution: str, name: str, data: bytes) -> str:
         """Store durably: when this returns, a power cut loses nothing. `name` plays no part. Raises
