@@ -25,7 +25,7 @@ from orchestrator.ports import PayloadNotFound, Unavailable
 
 PREFIX: Final = "weft-file:v1:"
 MIN_FREE_BYTES: Final = 64 * 1024 * 1024
-"""With less on the disk it is reported: a payload has up to 50 MiB, and a database's log as much."""
+"""With less on the disk it is reported: a payload has up to 50 MiB, a database's log as much."""
 
 _REF: Final = re.compile(rf"{PREFIX}({ENCODED})/({ENCODED})/({DIGEST})")
 
