@@ -212,6 +212,25 @@ async def test_a_clock_that_is_set_back_does_not_fire_a_due_time_again() -> None
     await host.stop()
 
 
+async def test_a_clock_that_is_set_back_by_an_hour_does_not_stop_the_timers_for_one() -> None:
+    clock = FakeClock(START + 14_000)
+
+    class SetsBackOnce(list[Any]):
+        def append(self, item: Any) -> None:
+            clock._now -= 0 if self else 3_600_000
+            super().append(item)
+
+    calls = SetsBackOnce()
+    host = local_host(timer_app(calls), clock=clock, roles=frozenset({TIMER}))
+    await host.start()
+    await clock.advance(1_000)
+    clock._now -= 3_600_000  # `advance` has undone it
+    for _ in range(4):
+        await clock.advance(15_000)
+    assert len(calls) == 5
+    await host.stop()
+
+
 async def test_due_times_during_a_long_call_are_passed_over() -> None:
     clock, calls = FakeClock(START + 1), []
     release = asyncio.Event()

@@ -20,6 +20,9 @@ logger = logging.getLogger("orchestrator.local.host")
 
 PAST_DUE_MS: Final = 1_000
 """A call this much later than due is called past due."""
+SET_BACK_MS: Final = 60_000
+"""A clock that was set back further begins anew: waiting for what was due next would stop the
+sweeper for as long."""
 _LONGEST_SLEEP_MS: Final = 60_000
 """The wall clock may be set while we sleep, so it is looked at again this often."""
 
@@ -39,7 +42,10 @@ class TimerListener:
             await self.fire(self._clock.now())
         due = self._binding.schedule.next_after(self._clock.now())
         while True:
-            while (left := due - self._clock.now()) > 0:
+            while (left := due - (now := self._clock.now())) > 0:
+                if (sooner := self._binding.schedule.next_after(now)) < due - SET_BACK_MS:
+                    due = sooner
+                    continue
                 await self._clock.sleep(min(left, _LONGEST_SLEEP_MS))
             await self.fire(due)
             # From the later of both: a clock that was set back must not fire this due time again.
