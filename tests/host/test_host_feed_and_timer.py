@@ -223,11 +223,8 @@ async def test_a_clock_that_is_set_back_by_an_hour_does_not_stop_the_timers_for_
     calls = SetsBackOnce()
     host = local_host(timer_app(calls), clock=clock, roles=frozenset({TIMER}))
     await host.start()
-    await clock.advance(1_000)
-    clock._now -= 3_600_000  # `advance` has undone it
-    for _ in range(4):
-        await clock.advance(15_000)
-    assert len(calls) == 5
+    await clock.advance(1_000)  # to where it is by the clock: an hour goes by once more
+    assert len(calls) == 1 + 3_600 // 15
     await host.stop()
 
 
