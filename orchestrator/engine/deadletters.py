@@ -22,7 +22,7 @@ from orchestrator.domain.topology import DEAD_LETTER_SUFFIX, EXECUTIONS
 from orchestrator.engine import documents, letters
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
-from orchestrator.engine.resilience import patiently
+from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.ports import BadDocument, Conflict
 
 log = logging.getLogger(__name__)
@@ -76,8 +76,8 @@ async def capture(engine: Engine, incoming: Incoming, *, queue: str, reason: str
     }
     try:
         await patiently(engine, engine.store.create, EXECUTIONS, partition, doc)
-    except Conflict:
-        return  # kept before
+    except (Conflict, Unclear):
+        return  # kept before, or by this very call
     engine.metrics.count("weft_dead_letters_total", "message")
     log.error(
         "message kept as a dead letter",

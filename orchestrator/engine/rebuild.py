@@ -91,7 +91,7 @@ async def correct(engine: Engine, row: Document) -> str:
     tenant, id = str(row.body["tenantId"]), row.id
     try:
         doc = await patiently(engine, engine.store.read, EXECUTIONS, (tenant, id), id)
-    except NotFound:
+    except (NotFound, Unclear):  # unclear are writes only: this says that it is not there
         doc = None
     try:
         if doc is None:

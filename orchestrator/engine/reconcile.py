@@ -35,7 +35,7 @@ from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import documents, facts, project, rebuild, relay, sweep, verify
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
-from orchestrator.engine.resilience import patiently
+from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.silence import is_postponed, without_postponed
 from orchestrator.engine.views_reconcile import Gap, ReconcileReport
 from orchestrator.ports import Document, NotFound, StoreError, TransportError
@@ -154,7 +154,7 @@ class _Run:
     async def _again(self, key: tuple[str, tuple[str, ...], str]) -> Document | None:
         try:
             return await patiently(self.engine, self.engine.store.read, *key)
-        except NotFound:
+        except (NotFound, Unclear):  # unclear are writes only
             return None  # sent or ended meanwhile
 
     async def _look(

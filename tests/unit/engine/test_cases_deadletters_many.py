@@ -320,3 +320,28 @@ async def test_letters_of_the_same_moment_are_all_on_some_page(make: MakeWorld) 
             break
     assert len(seen) == len(ids)
     assert set(seen) == ids
+
+
+async def test_a_capture_whose_answer_was_lost_is_done(make: MakeWorld) -> None:
+    """Its repeat meets its own letter; what was raised made the neighbours come again."""
+    world = await make(work=Flaky())
+    create, lost = world.sqlite.create, [True]
+
+    async def answer_lost(*args: Any) -> Any:
+        etag = await create(*args)
+        if lost:
+            lost.clear()
+            raise Unavailable("answer lost")
+        return etag
+
+    world.sqlite.create = answer_lost  # type: ignore[method-assign]
+    capturing = deadletters.capture_dead(
+        world.engine, Incoming(body=b"x", message_id="m"), queue="orchestration"
+    )
+    waiting = asyncio.ensure_future(capturing)
+    while not waiting.done():
+        await quiesce()
+        await world.clock.advance(1_000)
+    await waiting
+    kept = await world.sqlite.query(EXECUTIONS, Query(partition=documents.SYSTEM_DEAD_LETTERS))
+    assert len(kept) == 1

@@ -8,9 +8,10 @@ from typing import Any
 from orchestrator.domain.topology import EXECUTIONS, SCHEMA_VERSION, VISIBILITY
 from orchestrator.engine import reconcile
 from orchestrator.engine.views_reconcile import ReconcileReport
+from orchestrator.ports import Unavailable
 from tests.support.definitions import flow, task
 from tests.support.lists import catch_up, rows
-from tests.support.world import TENANT, World
+from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
 MINUTE = 60_000
@@ -203,3 +204,25 @@ async def test_a_broker_that_refuses_leaves_the_gap(make: MakeWorld) -> None:
     world.transport.failing = True
     report = await run(world)
     assert (report.gaps, report.mended) == (1, 0)
+
+
+async def test_a_store_that_was_away_for_a_moment_does_not_end_the_run(make: MakeWorld) -> None:
+    """What is not there was asked for twice, and the second answer was taken for a fault."""
+    world, _ = await open_world(make)
+    row, *_ = (await rows(world)).values()
+    await world.sqlite.upsert(VISIBILITY, (TENANT,), {**row, "id": "orphan"})
+    read, away = world.sqlite.read, {"orphan"}
+
+    async def once_away(container: str, partition: tuple[str, ...], id: str) -> Any:
+        if id in away:
+            away.discard(id)
+            raise Unavailable("away")
+        return await read(container, partition, id)
+
+    world.sqlite.read = once_away  # type: ignore[method-assign]
+    running = asyncio.ensure_future(run(world))
+    while not running.done():
+        await quiesce()
+        await world.clock.advance(1_000)
+    assert (await running).kinds == {"orphan": 1}
+    assert away == set()
