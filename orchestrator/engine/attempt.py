@@ -21,6 +21,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import MASK, redacting
+from orchestrator.domain.sensitive import masked
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
 from orchestrator.engine import (
@@ -200,6 +201,8 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
     confidential.given(engine, claim, given)
     with redacting(confidential.texts):
         if spec.type is TaskType.PUBLISH:
+            # Who reads an event, or what it starts, need not be who may operate the execution.
+            call.input = masked(confidential.marks, given)
             workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
             return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
         if spec.type is TaskType.HTTP:

@@ -16,7 +16,7 @@ from orchestrator.domain.expressions import Template
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.redaction import MASK, NOTHING, Redactor
-from orchestrator.domain.sensitive import texts
+from orchestrator.domain.sensitive import NONE, Marks, texts
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.secret_book import SecretBook
@@ -33,6 +33,8 @@ class Confidential:
     """Of what is stored."""
     texts: Redactor = NOTHING
     """Of what is told: failures, progress, log records."""
+    marks: Marks = NONE
+    """Which parts of the attempt's input are sensitive."""
 
     async def read(self, engine: Engine, tenant: str, template: Template | None) -> None:
         """Those that `template` names. Raises `SecretNotFound` and what the port raises."""
@@ -46,8 +48,8 @@ class Confidential:
         """Its input, before it is used."""
         flow = engine.part(Flows).of(claim.aggregate)
         if flow:
-            marks = flow.given(claim.doc["task"], item=claim.item is not None)
-            plain = set(texts(marks, value))
+            self.marks = flow.given(claim.doc["task"], item=claim.item is not None)
+            plain = set(texts(self.marks, value))
             self.texts = Redactor(self.secrets.values(), plain=plain)
 
     async def judged(self, engine: Engine, tenant: str, failure: Failure) -> Failure:

@@ -15,6 +15,7 @@ from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import NOTHING, Redactor, redacting
+from orchestrator.domain.sensitive import masked
 from orchestrator.domain.workflow import NotifySpec
 from orchestrator.engine import claimcheck, publish, telemetry
 from orchestrator.engine.aggregate import Aggregate
@@ -22,6 +23,7 @@ from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
 from orchestrator.engine.egress import EgressBook
 from orchestrator.engine.secret_book import SecretBook
+from orchestrator.engine.sensitive import Flows
 from orchestrator.ports import (
     ActivityCall,
     ActivityFailed,
@@ -44,7 +46,7 @@ async def send(
     """One request; how it failed, or None. Never raises but what ends the process."""
     try:
         async with asyncio.timeout(SEND_MS / 1000):
-            body = await _body(engine, spec, doc)
+            body = await _body(engine, aggregate, spec, doc)
             if spec.target:
                 await _publish(engine, aggregate, spec, doc, body)
                 return None
@@ -70,11 +72,15 @@ async def send(
     return None
 
 
-async def _body(engine: Engine, spec: NotifySpec, doc: dict[str, Any]) -> dict[str, Any]:
+async def _body(
+    engine: Engine, aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any]
+) -> dict[str, Any]:
+    """An output without its sensitive parts: who is told need not be who may operate it."""
     body = {**doc["about"]}
     if spec.include_output:
         kept = doc.get("output")
-        body["output"] = await claimcheck.load(engine, Payload.from_doc(kept)) if kept else None
+        output = await claimcheck.load(engine, Payload.from_doc(kept)) if kept else None
+        body["output"] = masked(engine.part(Flows).of(aggregate).output, output)
     return body
 
 
