@@ -20,11 +20,6 @@ ROUTES: Final = Routes("Tenants")
 EXAMPLE: Final = {"onlyHosts": ["api.example.com", "*.example.org"], "networks": ["10.1.0.0/16"]}
 
 
-def _answer(found: tuple[EgressView, str]) -> Answer:
-    view, etag = found
-    return Answer(body=view, headers=etags.header(etag))
-
-
 @ROUTES.add(
     "GET",
     "v1/tenants/{tenantId}/egress",
@@ -37,7 +32,7 @@ def _answer(found: tuple[EgressView, str]) -> Answer:
 async def get_egress(call: Call) -> Answer:
     """What `http` tasks and webhooks of the tenant may call, and which networks that are not public
     they may reach beside those of the platform's settings."""
-    return _answer(await egress.show(await call.engine(), call.tenant))
+    return etags.answer(await egress.show(await call.engine(), call.tenant))
 
 
 @ROUTES.add(
@@ -59,7 +54,7 @@ async def put_egress(call: Call) -> Answer:
     found = await egress.put(
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
-    return _answer(found)
+    return etags.answer(found)
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:

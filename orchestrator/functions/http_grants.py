@@ -26,11 +26,6 @@ EXAMPLE: Final = {
 }
 
 
-def _answer(found: tuple[GrantsView, str]) -> Answer:
-    view, etag = found
-    return Answer(body=view, headers=etags.header(etag))
-
-
 @ROUTES.add(
     "GET",
     "v1/tenants/{tenantId}/grants",
@@ -41,7 +36,7 @@ def _answer(found: tuple[GrantsView, str]) -> Answer:
 )
 async def get_grants(call: Call) -> Answer:
     """Those that are stored here. What tokens carry comes on top."""
-    return _answer(await grants.show(await call.engine(), call.tenant))
+    return etags.answer(await grants.show(await call.engine(), call.tenant))
 
 
 @ROUTES.add(
@@ -62,7 +57,7 @@ async def put_grants(call: Call) -> Answer:
     found = await grants.put(
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
-    return _answer(found)
+    return etags.answer(found)
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:

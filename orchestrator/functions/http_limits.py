@@ -20,11 +20,6 @@ ROUTES: Final = Routes("Tenants")
 EXAMPLE: Final = {"startsPerSecond": 20, "startsBurst": 100, "openExecutions": 5_000}
 
 
-def _answer(found: tuple[LimitsUsed, str]) -> Answer:
-    view, etag = found
-    return Answer(body=view, headers=etags.header(etag))
-
-
 @ROUTES.add(
     "GET",
     "v1/tenants/{tenantId}/limits",
@@ -42,7 +37,7 @@ def _answer(found: tuple[LimitsUsed, str]) -> Answer:
 )
 async def get_limits(call: Call) -> Answer:
     """Those that were written for the tenant, those in force, and what is used now."""
-    return _answer(await usage.show(await call.engine(), call.tenant))
+    return etags.answer(await usage.show(await call.engine(), call.tenant))
 
 
 @ROUTES.add(
@@ -65,7 +60,7 @@ async def put_limits(call: Call) -> Answer:
     found = await usage.put(
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
-    return _answer(found)
+    return etags.answer(found)
 
 
 def blueprint(provider: EngineProvider) -> func.Blueprint:
