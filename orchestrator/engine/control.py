@@ -21,10 +21,10 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.engine import audit, competing, facts, inspect, relay, shapes
+from orchestrator.engine.advance import decide_with_facts
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import commit
 from orchestrator.engine.core import Engine
-from orchestrator.engine.orchestrate import decide_with_facts
 from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView
 

@@ -92,7 +92,9 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_messages_dropped_total": Metric("Messages given up; the sweeper knows", "reason"),
     "weft_unknown_executions_total": Metric("Messages for executions that are not there"),
     "weft_postponed_total": Metric("Tasks put off without an attempt, by what stops them", "gate"),
-    "weft_tasks_moved_total": Metric("Task messages moved to the low queue: others want a share"),
+    "weft_messages_moved_total": Metric(
+        "Messages moved to the low queue, of tasks and of decisions: others want a share", "what"
+    ),
     "weft_slots_held": Metric(
         "Slots of all tenants with a limit that were held at the sweeper's last count", gauge=True
     ),

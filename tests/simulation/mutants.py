@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.domain import applying, compensating, join, reopening, starting, working
 from orchestrator.engine import (
+    advance,
     claims,
     commit,
     facts,
@@ -24,7 +25,6 @@ from orchestrator.engine import (
     leasing,
     letters_act,
     letters_wish,
-    orchestrate,
     outbox,
     relay,
     replay,
@@ -129,7 +129,7 @@ MUTANTS = (
         "commit",
         "[Replace(body, aggregate.etag), Create(record)]",
         "[Replace(body), Upsert(record)]",
-        also=(orchestrate,),
+        also=(advance,),
     ),
     Mutant(
         "outbox ids that are not fresh",
