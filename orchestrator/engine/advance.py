@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from orchestrator.domain.decide import Decision, decide
 from orchestrator.domain.effects import next_wake
@@ -28,6 +29,7 @@ from orchestrator.engine import (
 )
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import LARGE_BYTES, aside
 from orchestrator.engine.commit import Outdated, commit, postpone_check
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
@@ -111,7 +113,9 @@ async def decide_with_facts(
     # Every round loads the input or the result of a task that was not loaded before, or learns of
     # the limit: more rounds than that are a fault of ours, and must not spin for ever.
     for _ in range(len(aggregate.workflow.tasks) + 3):
-        decision = decide(aggregate.workflow, aggregate.state, inputs, known, now)
+        work = partial(decide, aggregate.workflow, aggregate.state, inputs, known, now)
+        heavy = aggregate.workflow.heavy or aggregate.input.size > LARGE_BYTES
+        decision = await aside(work, heavy=heavy)
         if not decision.needs:
             size = 0 if decision.output is None else decision.output.size
             most = await admission.most_output(engine, aggregate.partition[0], size)

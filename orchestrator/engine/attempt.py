@@ -35,6 +35,7 @@ from orchestrator.engine import (
     telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import LARGE_BYTES, aside
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.confidential import Confidential, filled
@@ -286,16 +287,16 @@ async def evaluate(
     item: Json = None
     if index is not None and "item" in names:
         item = await _item(engine, aggregate.partition, spec.id, index)
-    return template.evaluate(
-        Scope(
-            input=await claimcheck.load(engine, aggregate.input) if "input" in names else None,
-            tasks=await facts.outcomes(engine, aggregate, template.tasks),
-            execution=facts.execution_facts(aggregate),
-            item=item,
-            index=index,
-            secrets=dict.fromkeys(template.secrets, MASK) if secrets is None else secrets,
-        )
+    scope = Scope(
+        input=await claimcheck.load(engine, aggregate.input) if "input" in names else None,
+        tasks=await facts.outcomes(engine, aggregate, template.tasks),
+        execution=facts.execution_facts(aggregate),
+        item=item,
+        index=index,
+        secrets=dict.fromkeys(template.secrets, MASK) if secrets is None else secrets,
     )
+    heavy = template.heavy or aggregate.input.size > LARGE_BYTES
+    return await aside(lambda: template.evaluate(scope), heavy=heavy)
 
 
 async def _item(engine: Engine, partition: tuple[str, str], task: str, index: int) -> Json:

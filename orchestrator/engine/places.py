@@ -33,6 +33,7 @@ from orchestrator.domain.topology import CONTROL, EXECUTIONS
 from orchestrator.domain.workflow import ConcurrencyPolicy, Workflow
 from orchestrator.engine import outbox, place_docs
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import Unclear, patiently
@@ -68,7 +69,7 @@ class _Looked:
         self.at: Lru[int] = Lru(5_000)
 
 
-def header(
+async def header(
     workflow: Workflow, tenant: str, execution: str, input: Json, tags: Mapping[str, str]
 ) -> dict[str, Any]:
     """The field of an execution's header that says which group it belongs to; none if its
@@ -80,7 +81,8 @@ def header(
     if spec.key is not None:
         facts: dict[str, Json] = {"id": execution, "startedAt": None, "tags": dict(tags)}
         try:
-            key = spec.key.evaluate(Scope(input=input, execution=facts))
+            scope, template = Scope(input=input, execution=facts), spec.key
+            key = await aside(lambda: template.evaluate(scope), heavy=template.heavy)
         except ExpressionError as error:
             detail = ErrorDetail(
                 "$.concurrency.key",

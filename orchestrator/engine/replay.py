@@ -111,7 +111,7 @@ async def replay(
         "replayOf": execution,
         "tags": origin.header["tags"],
         **{documents.tag_field(tag): value for tag, value in origin.header["tags"].items()},
-        **places.header(workflow, tenant, id, given, origin.header["tags"]),
+        **await places.header(workflow, tenant, id, given, origin.header["tags"]),
     }
     more = {"replayFrom": start_at, "key": key, "traceparent": traceparent or None}
     header |= {field: value for field, value in more.items() if value is not None}

@@ -24,6 +24,7 @@ from orchestrator.domain.schedule import (
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import control, documents, schedule_docs, submit
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.schedule_docs import MAX_ACTIVE, MAX_MESSAGE_CHARS, note
@@ -202,7 +203,7 @@ class _Run:
                 self.engine,
                 self.tenant,
                 schedule.workflow,
-                render_input(schedule, iso(tick)),
+                await aside(lambda: render_input(schedule, iso(tick)), heavy=schedule.input.heavy),
                 version=schedule.version,
                 tags=schedule.tags,
                 started_by=f"schedule:{schedule.name}",

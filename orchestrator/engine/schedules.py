@@ -34,6 +34,7 @@ from orchestrator.engine import (
     schedule_reads,
     submit,
 )
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.schedule_docs import note
@@ -288,7 +289,8 @@ async def _check(engine: Engine, tenant: str, schedule: Schedule, now: int) -> N
         workflow = await catalog.runnable(engine, tenant, head, number)
     except NotFoundError as error:
         raise _wrong("$.version", error) from None
-    submit.check_input(workflow, _rendered(schedule, first))
+    rendered = await aside(lambda: _rendered(schedule, first), heavy=schedule.input.heavy)
+    submit.check_input(workflow, rendered)
 
 
 def _wrong(field: str, error: NotFoundError) -> InvalidError:

@@ -109,7 +109,7 @@ async def start(
     code = catalog.is_code(head)
     runnable = await catalog.compiled(engine, tenant, workflow, number, code=code)
     check_input(runnable, input)
-    place = places.header(runnable, tenant, execution, input, labels)
+    place = await places.header(runnable, tenant, execution, input, labels)
     data = jsonvalues.dumps(input)
     await admission.payload(engine, tenant, len(data), "the input", "$.input")
     header: dict[str, Any] = {
