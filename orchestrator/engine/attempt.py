@@ -20,7 +20,7 @@ from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.redaction import MASK, redacting
+from orchestrator.domain.redaction import MASK, current, redacting
 from orchestrator.domain.sensitive import masked
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
@@ -243,9 +243,9 @@ async def given(engine: Engine, claim: Claim) -> Json:
 
 async def _request(engine: Engine, call: ActivityCall, spec: TaskSpec) -> Json:
     """Run an http task under a span that the service continues. Host only: a path or a query may
-    hold anything."""
+    hold anything; masked: it goes into the span and every log record."""
     asked = call.input if isinstance(call.input, dict) else {}
-    host = dependencies.host_of(asked.get("url"))
+    host = spec.host or dependencies.host_of(current().value(asked.get("url")))
     with telemetry.span(
         engine.tracer, "http", parent=call.traceparent, kind="client", about={"host": host}
     ) as span:
