@@ -16,7 +16,6 @@ from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
@@ -35,7 +34,7 @@ from orchestrator.engine import (
     telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
-from orchestrator.engine.aside import LARGE_BYTES, aside
+from orchestrator.engine.aside import LARGE_BYTES, aside, faults_of
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.confidential import Confidential, filled
@@ -211,13 +210,13 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         else:
             output = await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
     if spec.output_schema is not None:
-        _check_output(spec, output)
+        await _check_output(spec, output)
     return jsonvalues.dumps(output)
 
 
-def _check_output(spec: TaskSpec, output: Json) -> None:
+async def _check_output(spec: TaskSpec, output: Json) -> None:
     """Raises `ActivityFailed`, not retryable: the work is done, and would be done again."""
-    faults = check_value(spec.output_schema, output)
+    faults = await faults_of(spec.output_schema, output)
     if faults:
         told = "; ".join(f"{one.field}: {one.message}" for one in faults[:20])
         message = f"the output does not fit its outputSchema: {told}"

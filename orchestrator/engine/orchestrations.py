@@ -15,7 +15,6 @@ from typing import Any
 from orchestrator.domain import jsonvalues, orchestration
 from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus
@@ -29,6 +28,7 @@ from orchestrator.engine import (
     parking,
     waiting,
 )
+from orchestrator.engine.aside import faults_of
 from orchestrator.engine.attempt import LeaseLost, Outcome
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
@@ -185,7 +185,7 @@ async def _envelope(engine: Engine, claim: Claim, version: int) -> str:
     schema = None
     if version in engine.code.versions(spec.orchestration) and not aggregate.workflow.code:
         schema = engine.code.input_schema(spec.orchestration, version)
-    faults: Sequence[Any] = [] if schema is None else check_value(schema, value, field)
+    faults: Sequence[Any] = [] if schema is None else await faults_of(schema, value, field)
     if faults:
         told = "; ".join(f"{one.field} {one.message}" for one in faults[:5])
         message = f"the input does not fit the schema of {spec.orchestration!r}: {told}"

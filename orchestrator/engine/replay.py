@@ -99,7 +99,7 @@ async def replay(
     read = latest or workflow.concurrency is not None
     given = await claimcheck.load(engine, origin.input) if read else None
     if latest:
-        submit.check_input(workflow, given)
+        await submit.check_input(workflow, given)
     partition = (tenant, id)
     kept = () if start_at is None else _kept(origin, workflow, workflow.index[start_at])
     header = {

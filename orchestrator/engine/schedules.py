@@ -290,7 +290,7 @@ async def _check(engine: Engine, tenant: str, schedule: Schedule, now: int) -> N
     except NotFoundError as error:
         raise _wrong("$.version", error) from None
     rendered = await aside(lambda: _rendered(schedule, first), heavy=schedule.input.heavy)
-    submit.check_input(workflow, rendered)
+    await submit.check_input(workflow, rendered)
 
 
 def _wrong(field: str, error: NotFoundError) -> InvalidError:

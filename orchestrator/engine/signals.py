@@ -21,7 +21,6 @@ from orchestrator.domain.errors import (
     ErrorDetail,
     InvalidError,
 )
-from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.nearest import Nearest
@@ -33,6 +32,7 @@ from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import admission, audit, claimcheck, documents, inspect, outbox, relay
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import faults_of
 from orchestrator.engine.core import Engine
 from orchestrator.engine.inspect import After
 from orchestrator.engine.resilience import Unclear, patiently
@@ -71,7 +71,7 @@ async def send(
     digest = jsonvalues.body_hash({"name": name, "payload": payload})
     if known is not None:
         return _repeat(engine, known, digest)
-    _check(aggregate, name, payload)
+    await _check(aggregate, name, payload)
     data = jsonvalues.dumps(payload)
     await admission.payload(engine, tenant, len(data), "the payload", "$.payload")
     kept = await claimcheck.store(engine, partition, documents.signal_id(key), data)
@@ -130,7 +130,7 @@ async def _look(
     )
 
 
-def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
+async def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
     state = aggregate.state
     if state.status in _OVER:
         raise ConflictError(
@@ -143,7 +143,7 @@ def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
     waiting = workflow.signals.get(name)
     first = None if waiting is None else workflow.tasks[waiting[0]].listener
     schema = None if first is None else first.schema  # all tasks of a name agree
-    faults = [] if schema is None else check_value(schema, payload, "$.payload")
+    faults = [] if schema is None else await faults_of(schema, payload, "$.payload")
     if faults:
         raise InvalidError(
             f"the payload does not fit the schema of signal {name!r}",

@@ -23,7 +23,6 @@ from orchestrator.domain.errors import (
 )
 from orchestrator.domain.events import Event, ExecutionAccepted, TasksCopied
 from orchestrator.domain.evolve import fold
-from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.priority import Priority
@@ -43,6 +42,7 @@ from orchestrator.engine import (
     telemetry,
 )
 from orchestrator.engine.admission import Seat
+from orchestrator.engine.aside import faults_of
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.views import StartResult
@@ -108,7 +108,7 @@ async def start(
     number = catalog.number_of(head, version)
     code = catalog.is_code(head)
     runnable = await catalog.compiled(engine, tenant, workflow, number, code=code)
-    check_input(runnable, input)
+    await check_input(runnable, input)
     place = await places.header(runnable, tenant, execution, input, labels)
     data = jsonvalues.dumps(input)
     await admission.payload(engine, tenant, len(data), "the input", "$.input")
@@ -294,11 +294,11 @@ def check_tags(labels: dict[str, str]) -> None:
         raise InvalidError("the tags are not valid", details=faults)
 
 
-def check_input(workflow: Workflow, input: Json) -> None:
+async def check_input(workflow: Workflow, input: Json) -> None:
     """Validate against the definition's schema. Remote references were refused at publish."""
     if workflow.input_schema is None:
         return
-    faults = check_value(workflow.input_schema, input, "$.input")
+    faults = await faults_of(workflow.input_schema, input, "$.input")
     if input is None:
         hint = "there was no input, or it was null"
         faults = [replace(one, hint=hint) if one.field == "$.input" else one for one in faults]

@@ -50,4 +50,4 @@ async def _startable(
     if head.body["archived"]:
         raise ConflictError(f"workflow {workflow!r} is archived", code="WORKFLOW_ARCHIVED")
     version = await catalog.runnable(engine, tenant, head)
-    submit.check_input(version, input)
+    await submit.check_input(version, input)
