@@ -122,10 +122,12 @@ async def startup(call: Call) -> Answer:
 )
 async def metrics(call: Call) -> Answer:
     """Counters since the process started, and levels. Each process has its own. They are of all
-    tenants together and name none, but tell how much they do."""
+    tenants together, and tell how much those do. Circuit breakers, which are named, are the
+    caller's tenant's; all are shown to operators of the platform's own tenant."""
     engine = await call.engine()
     await levels.refresh_if_possible(engine)
-    text = metrics_catalog.exposition(engine.metrics)
+    of_all = await call.principal.of_platform(Scope.OPERATE)
+    text = metrics_catalog.exposition(engine.metrics, tenant=None if of_all else call.tenant)
     return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
 
 
