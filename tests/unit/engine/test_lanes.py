@@ -94,7 +94,7 @@ async def test_a_tenant_that_is_alone_uses_its_own_queue_for_everything(make: Ma
     assert queued(world) == {(OTHER, TASKS_STANDARD_QUEUE): 50}
 
 
-async def test_a_backlog_from_before_is_moved_once_somebody_else_is_active(
+async def test_case_one_backlog_from_before_is_moved_once_somebody_else_is_active(
     make: MakeWorld,
 ) -> None:
     """Head of line: the other's task is behind 50 that were dispatched when nobody else was."""
@@ -262,7 +262,7 @@ async def test_what_a_flood_starts_beyond_its_share_begins_in_the_low_queue(
     assert world.engine.metrics.value("weft_executions_total", "COMPLETED") == 51
 
 
-async def test_a_backlog_of_decisions_is_no_queue_for_others(make: MakeWorld) -> None:
+async def test_case_one_backlog_of_decisions_is_no_queue_for_others(make: MakeWorld) -> None:
     """Case: one backlog starves the rest. 200 executions of one tenant wait for a decision; the
     other's is made with the first batch, and so is the one with many results."""
     world = await make(tunables=Tunables(task_places=200), work=lambda _: 1)
