@@ -20,6 +20,7 @@ from activities.code.retry import policy_from
 from activities.code.tasks import ContinueAsNew, SignalTask, Task, TaskFailed, failure_in
 from activities.code.values import check_size, to_json
 from activities.failures import failure_of
+from activities.outputs import NotAsDeclared, as_declared
 from activities.values import findings
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
@@ -161,10 +162,9 @@ def _output(replay: Replay, frame: Frame, workflow: CodeWorkflow, value: Any) ->
     adapter = workflow.output
     if adapter is not None:
         try:
-            checked = adapter.validate_python(value)
-            value = adapter.dump_python(checked, mode="json", by_alias=True, warnings="error")
-        except ValidationError as error:
-            message = f"the output of {workflow.name} is not valid: {findings(error)}"
+            value = as_declared(adapter, value)
+        except NotAsDeclared as error:
+            message = f"the output of {workflow.name} is not valid: {error}"
             raise ActivityFailed(_final(FailureType.OUTPUT_INVALID, message)) from None
     what = f"the output of {workflow.name}"
     data = jsonvalues.dumps(to_json(value, what=what))
