@@ -89,8 +89,8 @@ class Orchestrations(Protocol):
         ...
 
     async def purge(self, instance: str) -> None:
-        """Delete the history of one that has ended, and of those below it. Not an error if there is
-        none."""
+        """Delete the history of one that has ended, and of those below it; what goes on below is
+        ended. Not an error if there is none. Raises `Unavailable` while one of them is ending."""
         ...
 
     async def close(self) -> None:

@@ -27,6 +27,8 @@ from orchestrator.domain.payload import Payload
 VERSION: Final = 1
 MAX_INSTANCE_CHARS: Final = 100
 """Instance ids become keys of Azure Storage tables and names of blobs."""
+MAX_ROOT_CHARS: Final = 82
+"""Of the instance of a task: the ids of those that it starts begin with it, and say more."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:~-]+")
 
 MAIN: Final = "main"
@@ -153,7 +155,7 @@ def instance_id(execution: str, task: str, item: int | None, number: int, *, own
 
 
 def _fits(id: str) -> bool:
-    return len(id) <= MAX_INSTANCE_CHARS and _PLAIN.fullmatch(id) is not None
+    return len(id) <= MAX_ROOT_CHARS and _PLAIN.fullmatch(id) is not None
 
 
 def next_instance(

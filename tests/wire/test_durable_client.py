@@ -101,6 +101,23 @@ async def test_those_below_an_instance_end_and_go_with_it(rpc: Rpc, client: Dura
     assert gone == [f"DELETE /instances/{id}" for id in ("e1", "e1:0.1", "e1:0.2", "e1:0.1:0.1")]
 
 
+async def test_what_goes_on_below_is_ended_before_it_is_deleted(
+    rpc: Rpc, client: DurableClient
+) -> None:
+    """Its parent did not wait for it to the end, so nobody else will."""
+    rpc.pages, rpc.status = [[("e1:0.1", "Running"), ("e1:0.2", "Failed")]], 200
+    await client.purge("e1")
+    assert [one for one in rpc.all if not one.startswith("GET")] == [
+        "POST /instances/e1:0.1/terminate",
+        "DELETE /instances/e1",
+        "DELETE /instances/e1:0.1",
+        "DELETE /instances/e1:0.2",
+    ]
+    rpc.status = 412  # the extension ends and deletes in its own time
+    with pytest.raises(Unavailable, match="1 instances of e1 have not ended"):
+        await client.purge("e1")
+
+
 async def test_a_status_is_translated(rpc: Rpc, client: DurableClient) -> None:
     rpc.status, rpc.body = 200, json.dumps(STATUS)
     found = await client.status("e1", history=True)

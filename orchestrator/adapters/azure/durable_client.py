@@ -116,9 +116,18 @@ class DurableClient:
 
     async def purge(self, instance: str) -> None:
         """See `Orchestrations`."""
-        _check(await self._ask("DELETE", _path(instance)), _THERE | {404})
-        for id, _ in await self._below(instance):
-            _check(await self._ask("DELETE", _path(id)), _THERE | {404})
+        below = await self._below(instance)
+        for id, status in below:
+            if status not in ENDED:  # nobody waits for it any more
+                answer = await self._verb(id, "terminate", "what it belongs to is deleted")
+                _check(answer, _THERE | {404, 410}, id)
+        goes_on = 0
+        for id in (instance, *(id for id, _ in below)):
+            answer = await self._ask("DELETE", _path(id))
+            goes_on += answer.status_code == 412
+            _check(answer, _THERE | {404, 412})
+        if goes_on:
+            raise Unavailable(f"{goes_on} instances of {instance} have not ended yet")
 
     async def close(self) -> None:
         """See `Orchestrations`."""
