@@ -7,7 +7,7 @@ or no answer), `Throttled`; `NotFound` where an instance does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -63,6 +63,11 @@ class Orchestrations(Protocol):
 
     async def status(self, instance: str, *, history: bool = False) -> Instance | None:
         """What is known of it; None if it does not exist."""
+        ...
+
+    async def open_of(self, names: Collection[str]) -> dict[str, list[str]]:
+        """Ids of all instances of these orchestrator functions that have not ended; a function that
+        has none is left out. Reads all open instances of the hub."""
         ...
 
     async def raise_event(self, instance: str, name: str, payload: str) -> None:

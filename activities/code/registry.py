@@ -18,6 +18,7 @@ from activities.errors import RegistrationError
 from activities.registry import place_of
 from orchestrator.domain.built_in import PREFIX
 from orchestrator.domain.definition_types import NAME_PATTERN
+from orchestrator.domain.orchestration import function_name
 
 NAME: Final = re.compile(NAME_PATTERN)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +41,7 @@ class CodeWorkflow:
     @property
     def function(self) -> str:
         """Name of its Azure function."""
-        return f"code_{self.name}_v{self.version}"
+        return function_name(self.name, self.version)
 
 
 class CodeRegistry:

@@ -31,6 +31,7 @@ MAX_ROOT_CHARS: Final = 82
 """Of the instance of a task: the ids of those that it starts begin with it, and say more."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:~-]+")
 
+_USE: Final = "code:"
 MAIN: Final = "main"
 """The one task of a code workflow."""
 
@@ -209,4 +210,19 @@ def pin(name: str) -> str:
 
 def use_field(name: str, version: int) -> str:
     """Property of an execution document that says that it runs this version of a code workflow."""
-    return f"code:{name}:{version}"
+    return f"{_USE}{name}:{version}"
+
+
+def is_use(field: str) -> bool:
+    """Whether it is a `use_field`."""
+    return field.startswith(_USE)
+
+
+def function_name(name: str, version: int) -> str:
+    """The orchestrator function of a version of a code workflow."""
+    return f"code_{name}_v{version}"
+
+
+def execution_in(instance: str) -> str:
+    """The execution that an instance, or one below it, belongs to; what is hashed is no one's."""
+    return instance.partition(":")[0]

@@ -115,11 +115,14 @@ async def replay(
     }
     more = {"replayFrom": start_at, "key": key, "traceparent": traceparent or None}
     header |= {field: value for field, value in more.items() if value is not None}
-    # The same version means the same children, too.
-    pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
+    if latest:
+        pinned = await pins.resolve(engine, tenant, workflow)
+        used = await pins.uses(engine, tenant, workflow, pinned)
+    else:  # the same version means the same children, too
+        pinned, used = origin.header.get("pins"), pins.uses_of(origin.header)
     if pinned:
         header["pins"] = pinned
-    header |= kind | pins.uses(workflow, pinned or {})
+    header |= kind | used
     async with admission.start(engine, tenant, id) as seat:
         await _copy(engine, origin, workflow, kept, partition)
         header["input"] = await _moved(engine, origin.header["input"], partition, "input")

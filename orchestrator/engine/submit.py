@@ -140,7 +140,7 @@ async def start(
             header["input"] = payload.to_doc()
             if pinned := await pins.resolve(engine, tenant, runnable):
                 header["pins"] = pinned
-            header |= pins.uses(runnable, pinned)
+            header |= await pins.uses(engine, tenant, runnable, pinned)
             seat.created = await store(engine, partition, header, runnable)
     except LimitError:
         # What was started before is answered, whatever the limits say now.

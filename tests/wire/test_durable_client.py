@@ -33,7 +33,7 @@ class Rpc(HttpService):
 
     def __init__(self) -> None:
         super().__init__()
-        self.status, self.body, self.asked = 202, "", ""
+        self.status, self.body, self.asked, self.listed = 202, "", "", ""
         self.sent: Any = None
         self.all: list[str] = []
         self.pages: list[list[tuple[str, str]]] = []
@@ -41,10 +41,13 @@ class Rpc(HttpService):
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.all.append(f"{request.method} {request.path.removeprefix('/durabletask')}")
-        if "instanceIdPrefix" in request.query:
+        if request.method == "GET" and request.path.endswith("/instances/"):
+            self.listed = request.raw_path.removeprefix("/durabletask")
             rows = self.pages.pop(0) if self.pages else []
             more = {"x-ms-continuation-token": "next"} if self.pages else {}
-            body = [{"instanceId": id, "runtimeStatus": status} for id, status in rows]
+            body = [
+                {"instanceId": id, "runtimeStatus": status, "name": id[0]} for id, status in rows
+            ]
             return web.json_response(body, headers=more)
         self.asked = f"{request.method} {request.raw_path.removeprefix('/durabletask')}"
         text = await request.text()
@@ -116,6 +119,14 @@ async def test_what_goes_on_below_is_ended_before_it_is_deleted(
     rpc.status = 412  # the extension ends and deletes in its own time
     with pytest.raises(Unavailable, match="1 instances of e1 have not ended"):
         await client.purge("e1")
+
+
+async def test_open_instances_are_told_by_their_function(rpc: Rpc, client: DurableClient) -> None:
+    rpc.pages = [[("a:1", "Running"), ("b:1", "Pending")], [("a:2", "Suspended"), ("c", "Running")]]
+    assert await client.open_of({"a", "b", "d"}) == {"a": ["a:1", "a:2"], "b": ["b:1"]}
+    assert rpc.listed == (
+        "/instances/?runtimeStatus=Pending%2CRunning%2CSuspended%2CContinuedAsNew&showInput=false"
+    )
 
 
 async def test_a_status_is_translated(rpc: Rpc, client: DurableClient) -> None:

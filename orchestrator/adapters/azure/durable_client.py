@@ -6,7 +6,7 @@ module, which nobody can close, bound to the first event loop, and its errors ar
 
 Below the address (as azure-functions-durable 1.7 calls it):
 
-    GET    instances/?instanceIdPrefix=…      a list, with a continuation token
+    GET    instances/?instanceIdPrefix=…      a list, with a continuation token; ?runtimeStatus=…
     POST   orchestrators/NAME/ID              body: JSON of the JSON text
     GET    instances/ID?showHistory=…
     POST   instances/ID/raiseEvent/NAME       body: JSON of the JSON text
@@ -17,6 +17,7 @@ Below the address (as azure-functions-durable 1.7 calls it):
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -29,6 +30,7 @@ from orchestrator.ports_durable import ENDED, Instance, InstanceStatus
 
 SECONDS: Final = 30.0  # of one request: the extension is on this machine, its store may not answer
 CONTINUATION: Final = "x-ms-continuation-token"
+_OPEN: Final = ",".join(one for one in InstanceStatus if one not in ENDED)
 _THERE: Final = frozenset({200, 202})
 _GONE: Final = frozenset({404, 410, 412})
 
@@ -88,6 +90,14 @@ class DurableClient:
             history=tuple(events or ()) if history else None,
         )
 
+    async def open_of(self, names: Collection[str]) -> dict[str, list[str]]:
+        """See `Orchestrations`."""
+        found: dict[str, list[str]] = {}
+        async for row in self._list({"runtimeStatus": _OPEN}):
+            if row["name"] in names:
+                found.setdefault(row["name"], []).append(row["instanceId"])
+        return found
+
     async def raise_event(self, instance: str, name: str, payload: str) -> None:
         """See `Orchestrations`."""
         path = f"{_path(instance)}/raiseEvent/{quote(name, safe='')}"
@@ -137,27 +147,31 @@ class DurableClient:
 
     async def _below(self, instance: str) -> list[tuple[str, str]]:
         """Id and status of every instance that it started, and those started."""
-        prefix, token = f"{instance}:", ""
-        found: list[tuple[str, str]] = []
+        return [
+            (row["instanceId"], row["runtimeStatus"])
+            async for row in self._list({"instanceIdPrefix": f"{instance}:"})
+            if is_below(instance, row["instanceId"])
+        ]
+
+    async def _list(self, filters: dict[str, str]) -> AsyncIterator[dict[str, Any]]:
+        """All instances that the filters let through, page by page."""
+        token = ""
         while True:
             answer = await self._ask(
                 "GET",
                 "instances/",
-                params={"instanceIdPrefix": prefix, "showInput": "false"},
+                params={**filters, "showInput": "false"},
                 headers={CONTINUATION: token} if token else {},
             )
             _check(answer, _THERE)
             rows = _body(answer)
             if not isinstance(rows, list):
                 raise Unavailable("the Durable extension gave no list")
-            found += [
-                (row["instanceId"], row["runtimeStatus"])
-                for row in rows
-                if is_below(instance, row["instanceId"])
-            ]
+            for row in rows:
+                yield row
             token = answer.headers.get(CONTINUATION, "")
             if not token:
-                return found
+                return
 
     async def _verb(self, instance: str, verb: str, reason: str) -> httpx.Response:
         return await self._ask("POST", f"{_path(instance)}/{verb}", params={"reason": reason})
