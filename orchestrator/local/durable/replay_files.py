@@ -11,6 +11,7 @@ from azure.durable_functions import Orchestrator
 
 from activities.code.driver import functions
 from activities.code.registry import CodeRegistry
+from orchestrator.domain.nearest import Nearest
 from orchestrator.functions.durable_replay import DurableReplay
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.recordings import Recording, Unusable, read
@@ -57,8 +58,9 @@ def check_files(
     `version`: the one to be held against; None: that which was recorded. Raises `KeyError`: there
     is no such workflow, or no such version of it."""
     if not registry.versions(name):
-        known = ", ".join(sorted(registry.names())) or "none"
-        raise KeyError(f"there is no code workflow {name} here; there are: {known}")
+        names = sorted(registry.names())
+        hint = Nearest().hint(name, names) or f"there are: {', '.join(names) or 'none'}"
+        raise KeyError(f"there is no code workflow {name} here; {hint}")
     if version is not None:
         registry.get(name, version)
     checked: list[Checked] = []
