@@ -119,6 +119,10 @@ class CodeWorkflows(Protocol):
         """The Azure function of a version. Raises `KeyError`."""
         ...
 
+    def description(self, name: str, version: int) -> str:
+        """What its author says about it; may be empty. Raises `KeyError`."""
+        ...
+
     def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """JSON Schema of its input; None: anything. Raises `KeyError`."""
         ...
@@ -140,6 +144,10 @@ class Empty:
         return ()
 
     def function(self, name: str, version: int) -> str:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+    def description(self, name: str, version: int) -> str:
         """Raises `KeyError`."""
         raise KeyError(name, version)
 
@@ -253,5 +261,7 @@ class OrchestratorFunction:
 # What code workflows and the functions behind them call each other by.
 ACTIVITY_FUNCTION: Final = "weft_activity"
 BULK_FUNCTION: Final = "weft_bulk"
+CALL_FUNCTION: Final = "weft_call"
+"""The orchestrator function that retries an activity, or finds the latest version of a child."""
 ENDED_FUNCTION: Final = "weft_ended"
 SUPPORT_FUNCTION: Final = "weft_support"

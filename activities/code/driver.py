@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from activities.code.context import CALL_FUNCTION, CodeContext, child_frame
+from activities.code.context import CodeContext, child_frame
 from activities.code.frame import Frame
 from activities.code.registry import CodeRegistry, CodeWorkflow
 from activities.code.retry import policy_from
@@ -32,6 +32,7 @@ from orchestrator.domain.topology import INLINE_PAYLOAD_BYTES
 from orchestrator.ports import ActivityFailed
 from orchestrator.ports_durable import (
     ACTIVITY_FUNCTION,
+    CALL_FUNCTION,
     ENDED_FUNCTION,
     SUPPORT_FUNCTION,
     OrchestratorFunction,

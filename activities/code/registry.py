@@ -76,6 +76,10 @@ class CodeRegistry:
         """The Azure function of a version. Raises `KeyError`."""
         return self.get(name, version).function
 
+    def description(self, name: str, version: int) -> str:
+        """First line of its docstring, or what the decorator was given. Raises `KeyError`."""
+        return self.get(name, version).description
+
     def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """JSON Schema of its input; None: anything. Raises `KeyError`."""
         adapter = self.get(name, version).input
@@ -165,6 +169,7 @@ def code_workflow(
     """Register the decorated generator function as a version of the code workflow `name`.
 
     `input`, `output`: pydantic models or other types, checked at start and end; None: any JSON.
+    `description`: shown in lists; the first line of the docstring unless given.
     Versions stand side by side: leave the old function where it is until nothing runs on it. The
     function is returned unchanged. Raises `RegistrationError`.
     """

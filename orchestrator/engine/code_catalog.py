@@ -37,7 +37,7 @@ def head(engine: Engine, tenant: str, name: str) -> Document | None:
         return None
     body: dict[str, Any] = {
         "name": name,
-        "description": DESCRIPTION,
+        "description": engine.code.description(name, versions[-1]) or DESCRIPTION,
         "latest": versions[-1],
         "versions": list(versions),
         "hash": digest(engine, name, versions[-1]),

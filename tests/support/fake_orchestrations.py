@@ -217,6 +217,10 @@ class FakeCode:
             raise KeyError(name, version)
         return f"code_{name}_v{version}"
 
+    def description(self, name: str, version: int) -> str:
+        """Which one it is."""
+        return f"{self.function(name, version)} of the tests"
+
     def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """The same for all."""
         self.function(name, version)

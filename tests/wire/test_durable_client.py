@@ -132,9 +132,7 @@ async def test_open_instances_are_told_by_their_function(rpc: Rpc, client: Durab
 async def test_a_status_is_translated(rpc: Rpc, client: DurableClient) -> None:
     rpc.status, rpc.body = 200, json.dumps(STATUS)
     found = await client.status("e1", history=True)
-    assert rpc.asked == (
-        "GET /instances/e1?showHistory=true&showHistoryOutput=true&showInput=false"
-    )
+    assert rpc.asked == ("GET /instances/e1?showHistory=true&showHistoryOutput=true&showInput=true")
     assert found is not None
     assert (found.id, found.name, found.status) == ("e1", "code_flow_v1", InstanceStatus.COMPLETED)
     assert json.loads(found.output or "") == '{"v":1,"output":2}'

@@ -71,7 +71,8 @@ class DurableClient:
     async def status(self, instance: str, *, history: bool = False) -> Instance | None:
         """See `Orchestrations`. A failed instance may come as 400 or 500: its body decides."""
         shown = {"showHistory": "true", "showHistoryOutput": "true"} if history else {}
-        answer = await self._ask("GET", _path(instance), params={**shown, "showInput": "false"})
+        inputs = "true" if history else "false"  # of steps, too: they say which activity it is
+        answer = await self._ask("GET", _path(instance), params={**shown, "showInput": inputs})
         if answer.status_code == 404:
             return None
         body = _body(answer)

@@ -11,10 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from activities.code.context import CALL_FUNCTION
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.events import Event
-from orchestrator.ports_durable import ACTIVITY_FUNCTION, ENDED_FUNCTION, SUPPORT_FUNCTION
+from orchestrator.ports_durable import (
+    ACTIVITY_FUNCTION,
+    CALL_FUNCTION,
+    ENDED_FUNCTION,
+    SUPPORT_FUNCTION,
+)
 
 CODE_FUNCTION: Final = re.compile(r"code_(.+)_v([0-9]+)")
 TOLERANCE_MS: Final = 60_000

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cli_fake_api import FakeApi
+from cli_shapes import execution
 
 from activities.code import registry as code_registry
 from tests.support.code_samples import load
@@ -57,6 +58,16 @@ def test_a_deployment_is_asked_about_with_the_code_that_is_here(
     api.on("POST", PATH, {"error": error}, status=409)
     result = weft("code", "publish", "--dry-run")
     assert (result.exit_code, "in use" in result.stderr) == (2, True)
+
+
+def test_show_tells_what_the_author_and_durable_say(api: FakeApi, weft: Any) -> None:
+    shown = {"instance": "e1", "status": "Suspended", "customStatus": {"at": "[bold]"}, "note": None}
+    api.on("GET", "/v1/executions/e1", execution(orchestration=shown))
+    api.on("GET", "/v1/executions/e1/tasks", {"items": [], "nextCursor": None})
+    assert 'durable Suspended {"at": "[bold]"}' in " ".join(weft("show", "e1").stdout.split())
+    away = {**shown, "status": None, "customStatus": None, "note": "Durable does not answer"}
+    api.on("GET", "/v1/executions/e1", execution(orchestration=away))
+    assert "Durable does not answer" in weft("show", "e1").stdout
 
 
 def test_history_asks_for_orchestrations_and_shows_them(api: FakeApi, weft: Any) -> None:

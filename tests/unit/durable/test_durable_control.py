@@ -142,10 +142,10 @@ async def test_history_as_the_extension_shows_it(world: Run) -> None:
         ("SubOrchestrationInstanceCompleted", "one_try"),
         ("ExecutionCompleted", None),
     ]
-    assert shown["historyEvents"][1]["Result"] == 42
+    assert (shown["historyEvents"][1]["Input"], shown["historyEvents"][1]["Result"]) == (21, 42)
     assert not {"EventId", "IsPlayed", "Own"} & set(json.dumps(shown).split('"'))
     hidden = status.shown(world.status(), payload=False, events=events)
-    assert "Result" not in hidden["historyEvents"][1]
+    assert not {"Input", "Result"} & {key for one in hidden["historyEvents"] for key in one}
     assert hidden["output"] == [42, "child done"]
     assert len(events) > len(shown["historyEvents"])
     assert events[0]["EventType"] == ev.ORCHESTRATOR_STARTED

@@ -40,6 +40,8 @@ async def test_they_are_listed_among_the_definitions(make: MakeWorld, limit: int
         "d:definition",
         "z:code",
     ]
+    view = await catalog_reads.workflow(world.engine, TENANT, "z")
+    assert view.description == "code_z_v2 of the tests"
 
 
 async def test_their_versions_are_those_that_are_registered(make: MakeWorld) -> None:
