@@ -31,6 +31,7 @@ MAX_ROOT_CHARS: Final = 82
 """Of the instance of a task: the ids of those that it starts begin with it, and say more."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:~-]+")
 
+_FUNCTION: Final = re.compile(r"code_(.+)_v([0-9]+)")
 _USE: Final = "code:"
 MAIN: Final = "main"
 """The one task of a code workflow."""
@@ -221,6 +222,12 @@ def is_use(field: str) -> bool:
 def function_name(name: str, version: int) -> str:
     """The orchestrator function of a version of a code workflow."""
     return f"code_{name}_v{version}"
+
+
+def workflow_of(function: str) -> tuple[str, int] | None:
+    """Name and version of the code workflow that an orchestrator function is (`function_name`)."""
+    found = _FUNCTION.fullmatch(function)
+    return None if found is None else (found[1], int(found[2]))
 
 
 def execution_in(instance: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.codec import iso
-from orchestrator.domain.orchestration import MAIN
+from orchestrator.domain.orchestration import MAIN, workflow_of
 from orchestrator.domain.orchestration_result import failure_from
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
@@ -106,7 +106,7 @@ def translate(seen: Instance) -> Iterable[dict[str, Any]]:
         yield told
 
 
-def _what(kind: str, name: str, given: Any) -> dict[str, str]:
+def _what(kind: str, name: str, given: Any) -> dict[str, Any]:
     """What an event is about, in the author's words as far as its input tells."""
     if kind == "signalReceived":
         return {"signal": name}
@@ -118,6 +118,8 @@ def _what(kind: str, name: str, given: Any) -> dict[str, str]:
     for field in ("activity", "workflow"):
         if isinstance(call, dict) and isinstance(own := call.get(field), str):
             return {field: own}
+    if (child := workflow_of(name)) is not None:
+        return {"workflow": child[0], "version": child[1]}
     return {"activity": name}
 
 

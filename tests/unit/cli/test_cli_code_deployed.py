@@ -61,7 +61,7 @@ def test_a_deployment_is_asked_about_with_the_code_that_is_here(
 
 
 def test_show_tells_what_the_author_and_durable_say(api: FakeApi, weft: Any) -> None:
-    shown = {"instance": "e1", "status": "Suspended", "customStatus": {"at": "[bold]"}, "note": None}
+    shown = {"instance": "e1", "status": "Suspended", "customStatus": {"at": "[bold]"}}
     api.on("GET", "/v1/executions/e1", execution(orchestration=shown))
     api.on("GET", "/v1/executions/e1/tasks", {"items": [], "nextCursor": None})
     assert 'durable Suspended {"at": "[bold]"}' in " ".join(weft("show", "e1").stdout.split())
