@@ -35,6 +35,14 @@ _STEPS: Final = re.compile(rf"(?::(?:[0-9]+\.[0-9]+|~[a-z2-7]{{{HASH_CHARS}}}))+
 _MARK: Final = re.compile(r"\[weft:([A-Za-z0-9_=-]+)\]")
 
 
+def step_too_large(what: str, size: int) -> str:
+    """Why `what`, of `size` bytes of JSON, is refused, and the way out."""
+    return (
+        f"{what} has {size} bytes of JSON, one step of a code workflow may have {MAX_STEP_BYTES}; "
+        "store the data elsewhere and pass a reference"
+    )
+
+
 def is_below(parent: str, id: str) -> bool:
     """Whether `id` is a `child_id` of `parent`, or one of such a child: the next instance of the
     same task also begins with the id of the first."""

@@ -16,6 +16,7 @@ from typing import Final
 
 from orchestrator.domain.errors import ErrorDetail, LimitError, TooLargeError
 from orchestrator.domain.failure import FailureType
+from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, step_too_large
 from orchestrator.domain.tenant_limits import MIN_PAYLOAD_BYTES, Limit
 from orchestrator.domain.topology import CATALOG
 from orchestrator.engine.claimcheck import PayloadTooLarge
@@ -85,6 +86,15 @@ async def payload(engine: Engine, tenant: str, size: int, what: str, field: str 
     code = FailureType.PAYLOAD_TOO_LARGE
     details = [ErrorDetail(field or Limit.PAYLOAD, f"{allowed} allowed, now {size}", code)]
     raise TooLargeError(message, code=code, details=details)
+
+
+def step(size: int, what: str, field: str) -> None:
+    """Raises `TooLargeError` if `what` has more bytes of JSON than one step of a code workflow may:
+    it would fail there, which does not help whoever sent it."""
+    if size > MAX_STEP_BYTES:
+        code = FailureType.PAYLOAD_TOO_LARGE
+        details = [ErrorDetail(field, f"{MAX_STEP_BYTES} allowed, now {size}", code)]
+        raise TooLargeError(step_too_large(what, size), code=code, details=details)
 
 
 async def output(engine: Engine, tenant: str, size: int) -> None:

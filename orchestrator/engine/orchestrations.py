@@ -16,6 +16,7 @@ from orchestrator.domain import jsonvalues, orchestration
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, step_too_large
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import (
     attempt,
@@ -162,12 +163,11 @@ async def _envelope(engine: Engine, claim: Claim, version: int) -> str:
         kind = FailureType.INPUT_INVALID
         raise Refused(Failure(type=kind, message=message, retryable=False, field=field))
     name = f"{claim.id}:{claim.attempt}:input"
-    try:
-        payload = await claimcheck.store(engine, aggregate.partition, name, jsonvalues.dumps(value))
-    except claimcheck.PayloadTooLarge as error:
-        kind, message = FailureType.PAYLOAD_TOO_LARGE, f"the input has {error}"
-        failure = Failure(type=kind, message=message, retryable=False, field=field)
-        raise Refused(failure) from None
+    data = jsonvalues.dumps(value)
+    if len(data) > MAX_STEP_BYTES:
+        kind, message = FailureType.PAYLOAD_TOO_LARGE, step_too_large("the input", len(data))
+        raise Refused(Failure(type=kind, message=message, retryable=False, field=field))
+    payload = await claimcheck.store(engine, aggregate.partition, name, data)
     return orchestration.Envelope(
         tenant=aggregate.partition[0],
         execution=aggregate.execution,

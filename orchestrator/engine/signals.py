@@ -74,6 +74,8 @@ async def send(
     _check(aggregate, name, payload)
     data = jsonvalues.dumps(payload)
     await admission.payload(engine, tenant, len(data), "the payload", "$.payload")
+    if aggregate.workflow.hearer(name) is not None:
+        admission.step(len(data), "the payload", "$.payload")
     kept = await claimcheck.store(engine, partition, documents.signal_id(key), data)
     now = engine.clock.now()
     doc: dict[str, Any] = {

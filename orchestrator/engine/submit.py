@@ -112,6 +112,8 @@ async def start(
     place = places.header(runnable, tenant, execution, input, labels)
     data = jsonvalues.dumps(input)
     await admission.payload(engine, tenant, len(data), "the input", "$.input")
+    if code:
+        admission.step(len(data), "the input", "$.input")
     header: dict[str, Any] = {
         "workflow": workflow,
         "version": number,
