@@ -81,11 +81,12 @@ class Orchestrations(Protocol):
         ...
 
     async def suspend(self, instance: str, reason: str) -> None:
-        """Let it rest; events are kept. Raises `NotFound`, also of one that has ended."""
+        """Let it rest, and those below it; events are kept. Raises `NotFound`, also of one that has
+        ended."""
         ...
 
     async def resume(self, instance: str, reason: str) -> None:
-        """Go on. Raises `NotFound`, also of one that has ended."""
+        """Go on, and those below it. Raises `NotFound`, also of one that has ended."""
         ...
 
     async def rewind(self, instance: str, reason: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from activities import CodeContext
+from activities import CodeContext, Retry
 from activities.code.registry import CodeRegistry
 from orchestrator.local.durable.store_schema import FILE
 from tests.host.code_host import ended, running, start, until
@@ -45,6 +45,13 @@ def leaves(ctx: CodeContext) -> Flow:
     return first is child
 
 
+def patient(ctx: CodeContext) -> Flow:
+    """A child, and an activity that waits for its next attempt."""
+    hours = Retry(initial_interval="1h", jitter="none")
+    child = ctx.call_workflow("deep", 0, version=1)
+    yield ctx.all([child, ctx.call_activity("work", "breaks", retry=hours)])
+
+
 def steps(ctx: CodeContext) -> Flow:
     yield ctx.call_activity("work", "first")
     ctx.set_status("waits")
@@ -55,18 +62,23 @@ def steps(ctx: CodeContext) -> Flow:
 
 def code() -> CodeRegistry:
     made = CodeRegistry()
-    for name, fn in (("deep", deep), ("leaves", leaves), ("steps", steps)):
+    for name, fn in (("deep", deep), ("leaves", leaves), ("steps", steps), ("patient", patient)):
         made.register(name, 1, fn)
     return made
 
 
-def instances(data: Path) -> dict[str, str]:
-    """Every instance and its status, as Durable has it."""
+def asked(data: Path, sql: str) -> list[Any]:
+    """Of what Durable has stored."""
     db = sqlite3.connect(data / FILE)
     try:
-        return dict(db.execute("SELECT id, status FROM instances ORDER BY created, id").fetchall())
+        return db.execute(sql).fetchall()
     finally:
         db.close()
+
+
+def instances(data: Path) -> dict[str, str]:
+    """Every instance and its status."""
+    return dict(asked(data, "SELECT id, status FROM instances"))
 
 
 async def born(data: Path, count: int) -> dict[str, str]:
@@ -115,6 +127,24 @@ async def test_pause_signal_resume_failure_and_retry(tmp_path: Path) -> None:
         assert done["startedAt"] <= failed["endedAt"] <= done["endedAt"]
         assert RAN == ["first", "breaks", "breaks"]
         assert (await client.get(f"{path}/verify")).json()["ok"]
+
+
+async def test_a_pause_reaches_the_last_child_and_a_resume_too(tmp_path: Path) -> None:
+    """They have no execution that could be paused; a retry of an activity is one of them."""
+    MENDED.clear()
+    async with running(tmp_path, code(), {"work": work}) as (host, client):
+        path = await start(client, "patient")
+        await born(tmp_path, 3)
+        await host.run_until_idle()
+        await act(client, path, "pause")
+        await until(client, path, shows("Suspended"))
+        await host.run_until_idle()
+        resting = "SELECT count(*), sum(suspended) FROM instances"
+        assert asked(tmp_path, resting) == [(3, 3)]
+        await act(client, path, "resume")
+        await until(client, path, shows("Running"))
+        await host.run_until_idle()
+        assert asked(tmp_path, resting) == [(3, 0)]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "terminate"])

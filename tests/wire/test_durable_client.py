@@ -37,6 +37,7 @@ class Rpc(HttpService):
         self.sent: Any = None
         self.all: list[str] = []
         self.pages: list[list[tuple[str, str]]] = []
+        self.together = True  # the pages are of one list
         self.route("*", "/durabletask/{rest:.*}", self._answer)
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -44,7 +45,7 @@ class Rpc(HttpService):
         if request.method == "GET" and request.path.endswith("/instances/"):
             self.listed = request.raw_path.removeprefix("/durabletask")
             rows = self.pages.pop(0) if self.pages else []
-            more = {"x-ms-continuation-token": "next"} if self.pages else {}
+            more = {"x-ms-continuation-token": "next"} if self.pages and self.together else {}
             body = [
                 {"instanceId": id, "runtimeStatus": status, "name": id[0]} for id, status in rows
             ]
@@ -102,6 +103,20 @@ async def test_those_below_an_instance_end_and_go_with_it(rpc: Rpc, client: Dura
     await client.purge("e1")
     gone = [one for one in rpc.all if one.startswith("DELETE")]
     assert gone == [f"DELETE /instances/{id}" for id in ("e1", "e1:0.1", "e1:0.2", "e1:0.1:0.1")]
+
+
+async def test_those_below_rest_and_go_on_with_it(rpc: Rpc, client: DurableClient) -> None:
+    """Itself last: what it shows says that all was done; and what it started meanwhile."""
+    rests, runs, ended = ("e1:0.1", "Suspended"), ("e1:0.2", "Running"), ("e1:0.3", "Failed")
+    rpc.pages = [[rests, runs, ended], [("e1:0.4", "Pending"), rests]]
+    rpc.together = False
+    await client.suspend("e1", "rest")
+    done = [one for one in rpc.all if one.startswith("POST")]
+    assert done == [f"POST /instances/{id}/suspend" for id in ("e1:0.2", "e1", "e1:0.4")]
+    rpc.pages, rpc.all = [[rests, runs, ended]], []
+    await client.resume("e1", "go on")
+    done = [one for one in rpc.all if one.startswith("POST")]
+    assert done == [f"POST /instances/{id}/resume" for id in ("e1:0.1", "e1")]
 
 
 async def test_what_goes_on_below_is_ended_before_it_is_deleted(

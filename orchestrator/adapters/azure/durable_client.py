@@ -108,17 +108,18 @@ class DurableClient:
         """See `Orchestrations`."""
         answer = await self._verb(instance, "terminate", reason)
         _check(answer, _THERE | {410}, instance)
-        for id, status in await self._below(instance):
-            if status not in ENDED:
-                answer = await self._verb(id, "terminate", reason)
-                _check(answer, _THERE | {404, 410}, id)
+        await self._each_below(instance, "terminate", reason)
 
     async def suspend(self, instance: str, reason: str) -> None:
-        """See `Orchestrations`."""
+        """See `Orchestrations`. Itself last, since what it shows says that it was done; and those
+        that it started meanwhile."""
+        await self._each_below(instance, "suspend", reason)
         _check(await self._verb(instance, "suspend", reason), _THERE, instance)
+        await self._each_below(instance, "suspend", reason)
 
     async def resume(self, instance: str, reason: str) -> None:
-        """See `Orchestrations`."""
+        """See `Orchestrations`. Itself last."""
+        await self._each_below(instance, "resume", reason)
         _check(await self._verb(instance, "resume", reason), _THERE, instance)
 
     async def rewind(self, instance: str, reason: str) -> None:
@@ -127,13 +128,10 @@ class DurableClient:
 
     async def purge(self, instance: str) -> None:
         """See `Orchestrations`."""
-        below = await self._below(instance)
-        for id, status in below:
-            if status not in ENDED:  # nobody waits for it any more
-                answer = await self._verb(id, "terminate", "what it belongs to is deleted")
-                _check(answer, _THERE | {404, 410}, id)
+        # Nobody waits any more for what still goes on.
+        below = await self._each_below(instance, "terminate", "what it belongs to is deleted")
         goes_on = 0
-        for id in (instance, *(id for id, _ in below)):
+        for id in (instance, *below):
             answer = await self._ask("DELETE", _path(id))
             goes_on += answer.status_code == 412
             _check(answer, _THERE | {404, 412})
@@ -146,13 +144,20 @@ class DurableClient:
         if http is not None:
             await http.aclose()
 
-    async def _below(self, instance: str) -> list[tuple[str, str]]:
-        """Id and status of every instance that it started, and those started."""
-        return [
-            (row["instanceId"], row["runtimeStatus"])
-            async for row in self._list({"instanceIdPrefix": f"{instance}:"})
-            if is_below(instance, row["instanceId"])
-        ]
+    async def _each_below(self, instance: str, verb: str, reason: str) -> list[str]:
+        """Do it to every instance that it started, and those started, unless they have ended or it
+        was done before. The ids of all of them."""
+        ids: list[str] = []
+        async for row in self._list({"instanceIdPrefix": f"{instance}:"}):
+            id, status = row["instanceId"], row["runtimeStatus"]
+            if not is_below(instance, id):
+                continue
+            ids.append(id)
+            rests = status == InstanceStatus.SUSPENDED
+            if status in ENDED or (verb == "suspend" if rests else verb == "resume"):
+                continue
+            _check(await self._verb(id, verb, reason), _THERE | {404, 410}, id)
+        return ids
 
     async def _list(self, filters: dict[str, str]) -> AsyncIterator[dict[str, Any]]:
         """All instances that the filters let through, page by page."""
