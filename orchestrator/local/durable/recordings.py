@@ -217,7 +217,9 @@ def _shown(body: Mapping[str, Any], events: Sequence[Event]) -> Recording:
         elif kind in _BEGAN:
             turns.append(RecordedTurn(now=now, news=[_ended(event, kind, now, numbers[place])]))
         elif kind == ev.TIMER_FIRED:
-            timer = next(one for one in timers if one["FireAt"] == event["FireAt"])
+            timer = next((one for one in timers if one["FireAt"] == event["FireAt"]), None)
+            if timer is None:
+                raise Unusable(f"a timer fires at {event['FireAt']} that was never created")
             timers.remove(timer)
             fired = ev.event(kind, now, TimerId=timer["EventId"], FireAt=_time(event["FireAt"]))
             turns.append(RecordedTurn(now=now, news=[fired]))
