@@ -113,3 +113,13 @@ def test_the_architecture_lists_the_documents_of_the_code() -> None:
     described.discard("type")  # the heading
     assert described
     assert listed == described
+
+
+@pytest.mark.parametrize("package", ["engine", "domain"])
+def test_the_map_of_modules_lists_each_once_and_no_other(package: str) -> None:
+    """A flat package of a hundred modules can be read only with a map, so the map must be whole."""
+    page = (ROOT / "docs" / "modules.md").read_text(encoding="utf-8")
+    room = page.split(f"\n## {package}\n")[1].split("\n## ")[0]
+    listed = sorted(re.findall(r"^\| `(\w+)` \| \S", room, re.MULTILINE))
+    modules = (ROOT / "orchestrator" / package).glob("*.py")
+    assert listed == sorted(path.stem for path in modules if path.stem != "__init__")
