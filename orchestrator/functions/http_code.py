@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.engine import code_catalog
 from orchestrator.engine.views_code import CodeWorkflowsView
 from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 
 ROUTES: Final = Routes("Code workflows")
 
@@ -46,8 +43,3 @@ async def publish_code_workflows(call: Call) -> Answer:
         await call.engine(), tenant=call.tenant, by=call.principal.subject
     )
     return Answer(body=view)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)
