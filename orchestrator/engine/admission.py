@@ -9,7 +9,7 @@ repeat of an earlier one costs nothing; and before anything is written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -41,7 +41,7 @@ class Seat:
 
 
 @asynccontextmanager
-async def start(engine: Engine, tenant: str, execution: str) -> AsyncIterator[Seat]:
+async def start(engine: Engine, tenant: str, execution: str) -> AsyncGenerator[Seat, None]:
     """Around the storing of a new execution: what it did not need is given back. Raises
     `LimitError`."""
     limits = await engine.part(LimitBook).of(tenant)

@@ -84,7 +84,7 @@ def _id(key: str) -> str:
 
 async def _store(engine: Engine, tenant: str, id: str, reason: str, more: dict[str, Any]) -> str:
     partition = (tenant, PLACE)
-    doc = {
+    doc: dict[str, Any] = {
         **documents.base(partition, id, letters.TYPE),
         "createdAt": engine.clock.now(),
         "status": letters.LetterStatus.OPEN.value,

@@ -87,7 +87,8 @@ async def _deliver(engine: Engine, message: Message, incoming: Incoming) -> None
             await handback.send(engine, [message], [incoming], delay_ms=early)
         return
     aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
-    spec = aggregate.workflow.notify[stored.body["number"]]
+    number: int = stored.body["number"]
+    spec = aggregate.workflow.notify[number]
     claim = await _claim(engine, aggregate, spec, stored, now)
     if claim is None:
         return

@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import NOTHING, Redactor, redacting
 from orchestrator.domain.workflow import NotifySpec
@@ -50,7 +51,7 @@ async def send(
                 return None
             call = await _call(engine, aggregate, spec, doc, body)
             with redacting(call.redactor):
-                answer: Any = await engine.activities.run(call)
+                answer: Json = await engine.activities.run(call)
     except TimeoutError:
         return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
     except ActivityFailed as error:

@@ -164,7 +164,8 @@ async def _arrive(
         return after
 
     before, group = await _change(engine, tenant, place, step)
-    if before != group or verdict is Verdict.SKIPPED:
+    # `step` has set it, which the checker does not see.
+    if before != group or verdict is Verdict.SKIPPED:  # pyright: ignore[reportUnnecessaryComparison]
         engine.metrics.count("weft_concurrency_total", verdict.value)
     await _call(engine, tenant, _newly_called(before, group))
     victims = [victim for victim, by in group.displaced if by == me]

@@ -59,7 +59,7 @@ async def complete(
     for (task, item), signal in taken.items():
         id = ids[task, item]
         existing = found.get(id)
-        body = {
+        body: dict[str, Any] = {
             "task": tasks[task].id,
             "attempt": 0,
             "attempts": [],

@@ -119,7 +119,7 @@ async def pause(
 ) -> Stored:
     """Let it start nothing any more (events that come meanwhile pass it by), or again. Idempotent.
     Raises `NotFoundError`, `PreconditionError`, `UnavailableError`."""
-    changed = {
+    changed: dict[str, Any] = {
         "paused": paused,
         "updatedAt": engine.clock.now(),
         "updatedBy": by,
