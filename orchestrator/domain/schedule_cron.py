@@ -42,7 +42,6 @@ MAX_CHARS: Final = 200
 
 _NAMES: Final = tuple(FIELDS)
 _DAY: Final = timedelta(days=1)
-_SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ERRORS: Final = (CronSimError, ValueError, TypeError, AssertionError)  # asserts are its own checks
 

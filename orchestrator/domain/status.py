@@ -42,7 +42,6 @@ class TaskStatus(StrEnum):
 TERMINAL_EXECUTION: Final = frozenset(
     {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
 )
-TERMINAL_TASK: Final = frozenset({TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.CANCELLED})
 
 
 class Code:

@@ -37,7 +37,6 @@ TYPE: Final = "archived"
 PREFIX: Final = "archived:"
 GZIP: Final = 31  # zlib's number for a gzip header
 PAGE: Final = 50
-MAX_LINE_BYTES: Final = 4 * 1024 * 1024  # twice a stored document
 
 After = tuple[str | int, str] | None
 
