@@ -70,14 +70,14 @@ async def replay(
             code="CANNOT_REPLAY",
         )
     digest = jsonvalues.body_hash({"replayOf": execution, "from": start_at, "latest": latest})
-    id = (
-        engine.ids.new()
-        if key is None
-        else submission.derived_id(tenant, f"replay {execution}", key)
-    )
-    if key is not None and (known := await submission.repeat(engine, tenant, id, digest, key)):
-        await _audit(engine, tenant, execution, id, by, reason)
-        return known
+    if key is None:
+        id = engine.ids.new()
+    else:
+        id = submission.derived_id(tenant, f"replay {execution}", key)
+        known = await submission.repeat(engine, tenant, id, digest, key)
+        if known is not None:
+            await _audit(engine, tenant, execution, id, by, reason)
+            return known
     erase.refuse_if_erased(origin.header)
     if origin.state.status not in TERMINAL_EXECUTION:
         raise ConflictError(

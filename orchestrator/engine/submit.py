@@ -81,15 +81,16 @@ async def start(
     check_tags(labels)
     head = _own(engine, tenant, workflow) if own else await catalog.head(engine, tenant, workflow)
     digest = _digest(workflow, version, input, labels, priority)
-    execution = (
-        submission.derived_id(tenant, workflow, key) if key is not None else id or engine.ids.new()
-    )
     if link is not None:
         execution = link.execution
-    if key is not None and (
-        known := await submission.repeat(engine, tenant, execution, digest, key)
-    ):
-        return known
+    elif key is not None:
+        execution = submission.derived_id(tenant, workflow, key)
+    else:
+        execution = id or engine.ids.new()
+    if key is not None:
+        known = await submission.repeat(engine, tenant, execution, digest, key)
+        if known is not None:
+            return known
     if head.body["archived"] and not (link is not None and link.pinned):
         raise ConflictError(
             f"workflow {workflow!r} is archived; publish it again to start it",
