@@ -5,6 +5,7 @@ After a change: `python -m pytest tests/unit/settings -k table` fails and shows 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -35,18 +36,13 @@ def table() -> str:
     fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] in LIMITS)
     rows = [
         (f"{PREFIX}{name.upper()}", shown(field), field.description)
-        for name, field in Settings.model_fields.items()
+        for name, field in fields
         if name not in ("azure", "telemetry")
     ]
     rows += [
         (str(field.alias), shown(field), field.description)
-        for field in TelemetrySettings.model_fields.values()
-        for name, field in fields
-        if name != "azure"
-    ]
-    rows += [
-        (str(field.alias), shown(field), field.description)
-        for field in AzureSettings.model_fields.values()
+        for kind in (TelemetrySettings, AzureSettings)
+        for field in kind.model_fields.values()
         if field.alias is not None
     ]
     rows += [
@@ -56,6 +52,19 @@ def table() -> str:
     ]
     lines = [f"| `{name}` | {default} | {text}. |" for name, default, text in rows]
     return "\n".join(["| Setting | Default | Meaning |", "|---|---|---|", *lines]) + "\n"
+
+
+def test_each_setting_is_in_the_table_once_under_its_name() -> None:
+    """The page once had a hundred rows named `None`: only page and table were compared."""
+    names = re.findall(r"^\| `([^`]+)` \|", table(), re.MULTILINE)
+    assert len(names) == len(set(names)) == table().count("\n") - 2
+    prefixed = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    assert {name for name in names if name.startswith(PREFIX)} == prefixed - {
+        "WEFT_AZURE",
+        "WEFT_TELEMETRY",
+    }
+    assert all(re.fullmatch(r"[A-Za-z]+(_+[A-Za-z]+)*", name) for name in names)
+    assert "None" not in names
 
 
 def test_the_page_has_the_table_of_the_settings() -> None:
