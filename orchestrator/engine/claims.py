@@ -8,8 +8,8 @@
     waits for a child, a time, a signal  -> have a look, see `waiting`
     retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
-Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
-several sweepers that see one dead worker count one attempt.
+Whoever loses the ETag race settles the message too: the winner runs the task. So one attempt is
+never run twice, and several sweepers that see one dead worker count one attempt.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What Durable Functions tells of an orchestration's past, in the words of Weft's own history.
 
-Durable leaves out inputs, and results unless it is asked for them; what it tells nevertheless is
-shown as every payload is, by its size alone. Its events have no place among the commits: they
-follow the history, in their own order, and say where they come from.
+Durable leaves out inputs, and also results unless it is asked for them; what it does tell is shown
+by its size only, as every payload is. Its events belong to none of the commits: they come after the
+history, in their own order, and say where they come from.
 """
 
 from __future__ import annotations

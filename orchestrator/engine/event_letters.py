@@ -1,4 +1,4 @@
-"""Dead letters of events: what a trigger, or nobody, could take in.
+"""Dead letters of events: those that a trigger could not take in, or that could not be read at all.
 
 Documents of type `deadletter` and kind `event` in a partition of their own, (tenant, `_events`):
 

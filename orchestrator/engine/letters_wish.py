@@ -1,6 +1,6 @@
-"""What an operator wants done about dead letters, and the documents that it changes.
+"""What an operator wants done about dead letters (a *wish*), and the documents that it changes.
 
-Pure but for keeping the given value: `letters_act` decides, commits and sends.
+Pure, but for storing the value that the operator gives: `letters_act` decides, commits and sends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A `signal` inside a map: a task document that is WAITING, without a worker, until the decision
-that hands the item a signal completes it (`signalled_items`), or until its time is over.
+"""A `signal` task inside a map. Its document is WAITING, without a worker, until a decision hands
+the item a signal (`signalled_items`), or until its time is over.
 
-The worker only keeps the time. It fails the item if no signal of that name is on its way then: one
-that came in time counts, although the orchestrator may not have heard of it yet.
+The worker only watches the time. When it is over the item fails, unless a signal of that name is on
+its way: one that came in time counts, although the orchestrator may not have heard of it yet.
 """
 
 from __future__ import annotations

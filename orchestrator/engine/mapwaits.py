@@ -1,6 +1,7 @@
-"""A `wait` inside a map: a task document that is WAITING until `dueAt`. It occupies no worker and
-is no attempt; only finding out that there is no time to wait for is one. (A `wait` by itself is
-the orchestrator's: it has no document.)"""
+"""A `wait` task inside a map. Its document is WAITING until `dueAt`; it occupies no worker.
+
+Waiting is no attempt. Finding out that there is no time to wait for is one. (A `wait` outside of
+maps is the orchestrator's, and has no document.)"""
 
 from __future__ import annotations
 

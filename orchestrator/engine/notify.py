@@ -1,7 +1,8 @@
 """Tell that an execution has ended: claim, send, record, as a task's attempt does.
 
-At least once: who dies between sending and recording sends again, under the same event id. What
-cannot be delivered (`notify_send`) becomes a dead letter of kind `notification`.
+Delivery is at least once: if a worker dies between sending and recording, it is sent again under
+the same event id. What cannot be delivered (`notify_send`) becomes a dead letter of kind
+`notification`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One attempt to tell of an execution's end: a request to a webhook, or an event to a target.
 
-The request goes through the http activity, so that its client and its egress rules are the only
-ones; the event takes the way of those that `publish` tasks send.
+The request goes through the http activity, so that there is one HTTP client and one set of egress
+rules; the event takes the way of those that `publish` tasks send.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A decision hands signals to map items: their documents are written with the commit.
 
-An item that waits has no worker, and nobody holds its document (`mapsignals`). In the batch that
-says which signal it took the document becomes COMPLETED, under its ETag, or is created if no worker
-has parked the item yet: whoever comes later finds it finished. If a worker was faster, because the
-item's time was over, its result has to be heard first.
+An item that waits has no worker, and nobody holds its document (`mapsignals`). The batch that says
+which signal it took also completes the document, under its ETag. If no worker has parked the item
+yet, the batch creates the document, and the worker that comes later finds it finished. If a worker
+was faster, because the item's time was over, its result has to be heard first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A decision ends a task that a worker may hold: its document is taken over with the commit.
+"""A decision ends a task that a worker may still hold: the commit takes its document over.
 
-At its deadline a task fails whatever its worker does. In the batch that says so, under the
-document's ETag, the document gets the failure and loses its lease: the attempt's late result cannot
-be written, its next renewal tells it to stop, and the messages of a retry find it finished. A
-document that changed since the decision looked at it is decided about again.
+At its deadline a task fails, whatever its worker is doing. The batch that says so also writes the
+failure into the task's document and removes the lease, under the document's ETag. So the attempt's
+late result cannot be written, its next renewal tells it to stop, and the messages of a retry find
+the task finished. If the document has changed since the decision looked at it, the decision is made
+again.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
     for an orchestration  as for a child, see `instances`
     has ended, its child may run                  -> the child is cancelled
 
-Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. What nothing
-is wrong with is looked at again by the sweeper, after twice the time.
+Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. If nothing is
+wrong, the sweeper has the task looked at again, each time after twice as long.
 
 A child is stopped in two steps: first the task's document says that it has ended, then the child
 is cancelled, and only when it was seen to have ended (or was not there for several looks) the
