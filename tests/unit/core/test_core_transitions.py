@@ -61,6 +61,7 @@ def test_nothing_leaves_a_settled_status_but_by_an_operators_decision() -> None:
             (tr.WorkerOperation.CLAIM, TaskStatus.CANCELLED),
             (tr.WorkerOperation.WAIT, TaskStatus.CANCELLED),
             (tr.WorkerOperation.COMPLETE, TaskStatus.CANCELLED),
+            (tr.WorkerOperation.FAIL, TaskStatus.CANCELLED),
         }
         assert {operation for operation, _ in left - given_back} <= OPERATORS
     ended = {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
