@@ -14,7 +14,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.waits import due_time
-from orchestrator.engine import attempt, claims, handback, repairs, results
+from orchestrator.engine import attempt, handback, repairs, results, task_docs
 from orchestrator.engine.claims import Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
@@ -58,7 +58,7 @@ async def _no_time(engine: Engine, found: Parked, failure: Failure, now: int) ->
             "failure": failure.to_doc(),
             "attempt": attempt,
             "attempts": [
-                *found.doc["attempts"][1 - claims.MAX_KEPT_ATTEMPTS :],
+                *found.doc["attempts"][1 - task_docs.MAX_KEPT_ATTEMPTS :],
                 {"attempt": attempt, "worker": engine.worker, **times},
             ],
             "endedAt": now,

@@ -15,7 +15,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims, documents, facts, signal_docs
+from orchestrator.engine import documents, facts, signal_docs, task_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -64,7 +64,7 @@ async def complete(
             "attempt": 0,
             "attempts": [],
             **documents.base(partition, id, "task"),
-            **({} if existing is None else claims.without_lease(existing.body)),
+            **({} if existing is None else task_docs.without_lease(existing.body)),
             "item": item,
             "status": TaskStatus.COMPLETED.value,
             "endedAt": now,

@@ -18,7 +18,7 @@ from orchestrator.domain.events import TaskFailed
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.status import Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims, documents, facts, letters
+from orchestrator.engine import documents, facts, letters, task_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -93,7 +93,7 @@ def _unchanged(aggregate: Aggregate, task: int, doc: Document | None, attempt: i
 def _closed(doc: dict[str, Any], failure: Failure, now: int) -> dict[str, Any]:
     """The document after the take-over. An attempt that ran, or waits for its child, ends with
     the failure, too; the child is stopped afterwards."""
-    body = claims.without_lease(doc)
+    body = task_docs.without_lease(doc)
     if kin.has_open_child(doc):
         body["sweepAt"] = now
     if doc["status"] in (TaskStatus.RUNNING.value, TaskStatus.WAITING.value):

@@ -97,7 +97,7 @@ MUTANTS = (
         "final task claimed again",
         claims,
         "claim",
-        'if doc is not None and doc["status"] in FINAL:',
+        'if doc is not None and doc["status"] in task_docs.FINAL:',
         "if False:",
     ),
     Mutant(
