@@ -78,7 +78,7 @@ class Cron:
         """Use `parse`."""
         self.expression = expression
         self.zone = zone
-        parsed = CronSim(expression, datetime(2000, 1, 1))
+        parsed = CronSim(expression, datetime(2000, 1, 1))  # noqa: DTZ001 (wall time, of no zone)
         self._days = parsed
         self._per_day = len(parsed.hours) * len(parsed.minutes)
 
@@ -193,7 +193,7 @@ def _readable(part: str, at: int) -> bool:
     parts = ["*"] * 5
     parts[at] = part
     try:
-        CronSim(" ".join(parts), datetime(2000, 1, 1))
+        CronSim(" ".join(parts), datetime(2000, 1, 1))  # noqa: DTZ001
     except CronSimError as error:
         # A day by itself always exists in some month.
         return "Wrong number" in str(error)

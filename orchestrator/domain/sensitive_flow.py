@@ -81,7 +81,7 @@ class Flow:
             fields = Fields({at: self._node(one, item) for at, one in enumerate(value)})
         else:
             return NONE
-        return fields if fields else NONE
+        return fields or NONE
 
     def _expression(self, expression: Expression, item: Marks) -> Marks:
         if expression.path is not None:

@@ -81,7 +81,7 @@ class MeteredTransport(AioHttpTransport):
         takes them for repeatable, which with `If-Match` they are not. The attribute is private;
         `test_cosmos_weather` notices if it loses its meaning."""
         await super().open()
-        self.session._retry_connection = False  # pyright: ignore
+        self.session._retry_connection = False  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess, reportAttributeAccessIssue]
 
     async def send(self, request: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Raises `AnswerLost` for a write that may have been applied. A read whose connection broke
