@@ -1,7 +1,7 @@
 """Which addresses the platform's HTTP requests may reach: none of its own surroundings.
 
 A workflow's author names the URL, but the request leaves from inside the platform's network, under
-no identity of his. Unchecked, an `http` task reads the instance's metadata (and with it a token of
+no identity of theirs. Unchecked, an `http` task reads the instance's metadata (and with it a token of
 the managed identity), the storage emulator or a colleague's unprotected admin page.
 
 Names prove nothing: `http://2130706433/`, `http://[::ffff:7f00:1]/`, a redirect, or a name that

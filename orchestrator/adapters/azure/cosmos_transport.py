@@ -2,7 +2,7 @@
 
 Three layers would resend a write whose answer did not come: aiohttp (PUT and DELETE), azure-core
 (connection lost: it takes that for "not sent") and azure-cosmos (503). If the first one was
-applied, its author is told 409 or 412 about his own write, and the engine's question "was that
+applied, its author is told 409 or 412 about its own write, and the engine's question "was that
 mine?" is never asked. So such a write leaves here as `AnswerLost`, which no retry policy knows.
 """
 
