@@ -222,26 +222,6 @@ def check_execution(operation: ExecutionOperation, status: ExecutionStatus) -> E
     return to
 
 
-def check_task(
-    operation: TaskOperation, status: TaskStatus, subject: str = "the task"
-) -> TaskStatus:
-    """The status in the execution document after `operation`. Raises `IllegalTransition`."""
-    to = TASK.get((operation, status))
-    if to is None:
-        raise IllegalTransition(operation, status, subject)
-    return to
-
-
-def check_worker(
-    operation: WorkerOperation, status: TaskStatus, subject: str = "the task"
-) -> TaskStatus:
-    """The status in the task document after `operation`. Raises `IllegalTransition`."""
-    to = WORKER.get((operation, status))
-    if to is None:
-        raise IllegalTransition(operation, status, subject)
-    return to
-
-
 def codes_from(
     table: Mapping[tuple[TaskOperation, TaskStatus], TaskStatus], operation: TaskOperation
 ) -> frozenset[int]:
