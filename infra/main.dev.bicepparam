@@ -8,7 +8,6 @@ param location = readEnvironmentVariable('AZURE_LOCATION', 'westeurope')
 param durableBackend = readEnvironmentVariable('DURABLE_BACKEND', 'storage')
 param authAudience = readEnvironmentVariable('AUTH_AUDIENCE', 'api://weft')
 param principalId = readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')
-param maximumInstanceCount = 10
 param budgetAmount = 200
 param budgetStart = readEnvironmentVariable('BUDGET_START', '')
 param alertEmails = empty(emails) ? [] : split(emails, ',')

@@ -17,6 +17,16 @@ var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summariz
 // runbook: a file in docs/runbooks/; burning fast or slowly, the cause is sought alike.
 var queries = [
   {
+    // All others hear what the app says of itself. This one hears that it says nothing.
+    name: 'silent'
+    runbook: 'silent'
+    title: 'The app has reported nothing for 15 minutes'
+    detail: 'The sweeper measures the outbox every 15 s, whether there is work or not. No other alert can tell.'
+    window: 'PT15M'
+    severity: 1
+    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = count() | where value == 0'
+  }
+  {
     name: 'dead-letters'
     runbook: 'dead-letters'
     title: 'Tasks were dead-lettered'
@@ -134,7 +144,7 @@ resource actions 'Microsoft.Insights/actionGroups@2023-01-01' = {
   }
 }
 
-resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
+resource rules 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [
   for rule in queries: {
     name: 'weft-${rule.name}'
     location: location
@@ -173,7 +183,7 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
 ]
 
 // The functions empty the dead-letter queues: what stays there was not even captured.
-resource stranded 'Microsoft.Insights/metricAlerts@2018-03-01' = {
+resource stranded 'Microsoft.Insights/metricAlerts@2026-01-01' = {
   name: 'weft-stranded-messages'
   location: 'global'
   tags: tags

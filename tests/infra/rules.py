@@ -294,7 +294,14 @@ def operation_faults(deployed: Template) -> Iterator[str]:
             yield f"{one.type} {one.name} has no diagnostic settings"
     rules = {one.name for one in of_type(deployed, "Microsoft.Insights/scheduledQueryRules")}
     metric = {one.name for one in of_type(deployed, "Microsoft.Insights/metricAlerts")}
-    wanted = {"dead-letters", "queue-oldest", "outbox-age", "server-errors", "breaker-open"}
+    wanted = {
+        "dead-letters",
+        "queue-oldest",
+        "outbox-age",
+        "server-errors",
+        "breaker-open",
+        "silent",
+    }
     wanted |= {
         f"{objective}-burn-{speed}"
         for objective in ("completion", "start-latency", "dispatch")

@@ -1,4 +1,4 @@
-"""A misspelt setting has no effect, and says so: with the name that was meant, without its value."""
+"""A misspelt setting has no effect and says so, with the name that was meant and no value."""
 
 from __future__ import annotations
 
