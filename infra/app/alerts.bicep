@@ -12,7 +12,7 @@ var ended = 'AppMetrics | where Name == "weft_executions_total" | extend status 
 var starts = 'AppRequests | where Name == "start_execution" and isnotempty(Url) and toint(ResultCode) < 500'
 
 // Minutes; a minute is bad if the oldest message waited for more than 60 s in it.
-var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize oldest = max(Max) by minute = bin(TimeGenerated, 1m)'
+var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize oldest = max(Sum) by minute = bin(TimeGenerated, 1m)'
 
 // runbook: a file in docs/runbooks/; burning fast or slowly, the cause is sought alike.
 var queries = [
@@ -42,7 +42,7 @@ var queries = [
     detail: 'Work comes in faster than it is done, or a trigger does not listen.'
     window: 'PT5M'
     severity: 2
-    query: 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize value = max(Max) by tostring(Properties.queue) | where value > 300'
+    query: 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize value = max(Sum) by tostring(Properties.queue) | where value > 300'
   }
   {
     name: 'outbox-age'
@@ -51,7 +51,7 @@ var queries = [
     detail: 'Change feed, relay and sweeper all failed to send: no work is started.'
     window: 'PT5M'
     severity: 1
-    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = max(Max) | where value > 180'
+    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = max(Sum) | where value > 180'
   }
   {
     name: 'server-errors'
@@ -69,7 +69,7 @@ var queries = [
     detail: 'A dependency fails; its tasks are postponed: weft breakers list.'
     window: 'PT5M'
     severity: 3
-    query: 'AppMetrics | where Name == "weft_breaker_state" | summarize value = max(Max) by tostring(Properties.dependency) | where value >= 2'
+    query: 'AppMetrics | where Name == "weft_breaker_state" | summarize value = max(Sum) by tostring(Properties.dependency) | where value >= 2'
   }
   {
     name: 'completion-burn-fast'

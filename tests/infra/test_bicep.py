@@ -158,6 +158,15 @@ def test_alerts_and_workbook_ask_for_metrics_that_exist() -> None:
     assert asked - METRICS.keys() == set()
 
 
+def test_alerts_and_workbook_read_what_the_exporter_sends() -> None:
+    """Minimum and maximum are only sent for histograms; for a level they would be the ingestion's
+    guess. `tests/unit/telemetry/test_exporters.py` shows what is sent."""
+    for name in ("alerts.bicep", "workbook.json"):
+        queries = re.findall(r"AppMetrics.*", (INFRA / "app" / name).read_text("utf-8"))
+        assert queries
+        assert [one for one in queries if re.search(r"\b(Max|Min)\b", one)] == []
+
+
 def test_no_two_resources_have_one_id() -> None:
     for parameters in PARAMETERS:
         ids = [one.id for one in deployed(parameters).deployed]
