@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 from orchestrator.adapters.azure import cosmos_containers
@@ -186,13 +187,20 @@ def settings_faults(deployed: Template) -> Iterator[str]:
         yield "COSMOS_DATABASE names a database that is not created"
 
 
-def function_faults(deployed: Template) -> Iterator[str]:
-    """Always-ready instances name functions that exist; the runtime is the tested one."""
+@cache
+def functions() -> frozenset[str]:
+    """The names of all functions, as the host logs them."""
 
     async def never() -> Any:
         raise AssertionError
 
-    known = {one.get_function_name() for one in compose(EngineProvider(never)).get_functions()}
+    app = compose(EngineProvider(never))
+    return frozenset(one.get_function_name() for one in app.get_functions())
+
+
+def function_faults(deployed: Template) -> Iterator[str]:
+    """Always-ready instances name functions that exist; the runtime is the tested one."""
+    known = functions()
     (site,) = of_type(deployed, SITE)
     config = site.properties["functionAppConfig"]
     for ready in config["scaleAndConcurrency"]["alwaysReady"]:

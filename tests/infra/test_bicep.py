@@ -167,6 +167,13 @@ def test_alerts_and_workbook_read_what_the_exporter_sends() -> None:
         assert [one for one in queries if re.search(r"\b(Max|Min)\b", one)] == []
 
 
+def test_alerts_on_a_function_name_one_that_exists() -> None:
+    text = (INFRA / "app" / "alerts.bicep").read_text("utf-8")
+    asked = set(re.findall(r'AppRequests \| where Name == "(\w+)"', text))
+    assert asked == {"start_execution"}
+    assert asked <= rules.functions()
+
+
 def test_no_two_resources_have_one_id() -> None:
     for parameters in PARAMETERS:
         ids = [one.id for one in deployed(parameters).deployed]
