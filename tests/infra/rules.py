@@ -53,6 +53,15 @@ HUB_SETTINGS: Final = {
     "DURABLE_TASK_SCHEDULER_CONNECTION_STRING",
 }
 """Read by the Durable extension; which of them is `rules_durable`'s to say."""
+NOT_ON_FLEX: Final = frozenset(
+    {
+        *("alwaysOn", "containerSize", "ftpsState", "functionAppScaleLimit", "isReserved"),
+        *("isXenon", "javaVersion", "linuxFxVersion", "netFrameworkVersion", "powerShellVersion"),
+        *("preWarmedInstanceCount", "pythonVersion", "use32BitWorkerProcess"),
+        *("vnetRouteAllEnabled", "windowsFxVersion"),
+    }
+)
+"""Properties of a site or its configuration that Flex Consumption replaced or does not know."""
 KEYS_OFF: Final = {
     "Microsoft.Storage/storageAccounts": ("allowSharedKeyAccess", False),
     "Microsoft.ServiceBus/namespaces": ("disableLocalAuth", True),
@@ -203,6 +212,8 @@ def function_faults(deployed: Template) -> Iterator[str]:
     known = functions()
     (site,) = of_type(deployed, SITE)
     config = site.properties["functionAppConfig"]
+    for name in NOT_ON_FLEX & {*site.properties, *site.properties["siteConfig"]}:
+        yield f"{name} has no place on Flex Consumption"
     for ready in config["scaleAndConcurrency"]["alwaysReady"]:
         if ready["name"] != "http" and ready["name"].removeprefix("function:") not in known:
             yield f"always-ready {ready['name']}: no such function"

@@ -229,6 +229,7 @@ BROKEN: list[tuple[str, str, str, Rule | str]] = [
     ),
     ("api", "AzureWebJobsStorage__clientId: clientId", "", rules.settings_faults),
     ("api", "version: '3.13'", "version: '3.12'", rules.function_faults),
+    ("api", "http20Enabled: true", "alwaysOn: true", rules.function_faults),
     ("api", "'function:orchestration'", "'function:orchestrate'", rules.function_faults),
     ("api", "allow: false", "allow: true", rules.key_faults),
     ("api", "publicAccess ? 'Enabled' : 'Disabled'", "'Enabled'", rules.public_faults),
