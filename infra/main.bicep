@@ -210,7 +210,8 @@ module bus 'app/bus.bicep' = {
   name: 'bus'
   scope: group
   params: {
-    name: '${abbreviations.serviceBus}${token}'
+    // Azure does not turn a Standard namespace into a Premium one: the other tier is another namespace.
+    name: '${abbreviations.serviceBus}${token}${serviceBusSku == 'Premium' ? '-premium' : ''}'
     location: location
     tags: tags
     sku: serviceBusSku

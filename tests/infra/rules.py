@@ -204,7 +204,7 @@ def functions() -> frozenset[str]:
         raise AssertionError
 
     app = compose(EngineProvider(never))
-    return frozenset(one.get_function_name() for one in app.get_functions())
+    return frozenset(str(one.get_function_name()) for one in app.get_functions())
 
 
 def function_faults(deployed: Template) -> Iterator[str]:

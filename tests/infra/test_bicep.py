@@ -134,6 +134,16 @@ def test_dev_is_pay_per_use() -> None:
     assert not rules.of_type(dev, "Microsoft.Network/virtualNetworks")
 
 
+def test_closing_the_network_later_does_not_ask_azure_for_another_tier_of_the_same_bus() -> None:
+    """It refuses that, and the whole deployment with it."""
+    tiers = {}
+    for closed in ("false", "true"):
+        made = deployment(INFRA, "main.bicepparam", {**ENVIRONMENT, "VNET_ENABLED": closed})
+        (bus,) = rules.of_type(made, "Microsoft.ServiceBus/namespaces")
+        tiers[bus.name] = bus.body["sku"]["name"]
+    assert sorted(tiers.values()) == ["Premium", "Standard"]
+
+
 def test_azd_finds_the_app_by_its_tags() -> None:
     (site,) = rules.of_type(deployed("main.bicepparam"), rules.SITE)
     assert site.body["tags"]["azd-service-name"] == "api"
