@@ -11,6 +11,9 @@ var ended = 'AppMetrics | where Name == "weft_executions_total" | extend status 
 // Starts that were answered; the function's own failures are `server-errors`.
 var starts = 'AppRequests | where Name == "start_execution" and isnotempty(Url) and toint(ResultCode) < 500'
 
+// What goes in and what comes of it; repairs of the kind `task` are dispatched and not begun.
+var flow = 'AppMetrics | where Name in ("weft_executions_total", "weft_commits_total", "weft_repairs_total", "weft_attempts_total") | extend label = case(Name == "weft_executions_total", tostring(Properties.status), Name == "weft_repairs_total", tostring(Properties.kind), "")'
+
 // Minutes; a minute is bad if the oldest message waited for more than 60 s in it.
 var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize oldest = max(Sum) by minute = bin(TimeGenerated, 1m)'
 
@@ -25,6 +28,17 @@ var queries = [
     window: 'PT15M'
     severity: 1
     query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = count() | where value == 0'
+  }
+  {
+    // Service Bus tells nobody how old a message is that nobody receives, so `queue-oldest` is silent
+    // just then. What is accepted must be decided, and what is sent again must at last be begun.
+    name: 'unheard'
+    runbook: 'dispatch'
+    title: 'Work is accepted or sent, and nobody takes it'
+    detail: 'A trigger does not listen, or every worker is taken. In 15 minutes starts without a decision, or tasks sent again without an attempt that ended.'
+    window: 'PT15M'
+    severity: 1
+    query: '${flow} | summarize accepted = sumif(Sum, label == "accepted" and TimeGenerated < ago(5m)), commits = sumif(Sum, Name == "weft_commits_total"), again = sumif(Sum, label == "task" and TimeGenerated < ago(5m)), attempts = sumif(Sum, Name == "weft_attempts_total") | where (accepted > 0 and commits == 0) or (again > 0 and attempts == 0)'
   }
   {
     name: 'dead-letters'
