@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.outputs import named as outputs_of_arm
 from orchestrator.engine.metrics_catalog import METRICS
+from orchestrator.settings import load_settings
 from tests.infra import lint, rules, rules_durable
 from tests.infra.bicep import BicepError, Template, deployment
 
@@ -151,12 +153,19 @@ def test_azd_finds_the_app_by_its_tags() -> None:
 
 
 def test_the_outputs_are_the_settings_of_a_developer() -> None:
-    """`azd env get-values` in the environment lets the same code run on a developer's machine."""
+    """With them in the environment the same code runs on a developer's or an operator's machine:
+    `weft reconcile` after a loss needs nothing else."""
     outputs = deployed("main.bicepparam").outputs
     settings = rules.app_settings(deployed("main.bicepparam"))
     shared = outputs.keys() & settings.keys()
     assert {"Cosmos__accountEndpoint", "ServiceBus__fullyQualifiedNamespace"} <= shared
     assert {name: outputs[name] for name in shared} == {name: settings[name] for name in shared}
+    found = load_settings(outputs)
+    assert found.backend == "azure"
+    assert found.azure is not None
+    assert not found.azure.managed_identity  # there is none on that machine
+    lines = outputs_of_arm({name: {"value": value} for name, value in outputs.items()})
+    assert lines == outputs
 
 
 def test_alerts_and_workbook_ask_for_metrics_that_exist() -> None:

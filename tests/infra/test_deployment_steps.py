@@ -12,12 +12,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.infra.bicep import deployment
+from tests.infra.test_bicep import ENVIRONMENT
 from tests.infra.test_workflows import DEPLOY, ROOT
 
 JOB: dict[str, Any] = yaml.safe_load(DEPLOY.read_text("utf-8"))["jobs"]["deploy"]
@@ -30,6 +33,7 @@ PERSON = {"AZURE_PRINCIPAL_ID"}
 AZ = """
 echo "az $*" >>"$LOG"
 case $* in
+*"deployment sub create"*) cat "$ANSWER" ;;
 *get-access-token*) echo token ;;
 *"/query "*) cat "$ANSWER" ;;
 esac
@@ -56,10 +60,18 @@ class Machine:
         self.log = folder / "calls.log"
         self.answer = folder / "answer.json"
         self.log.touch()
-        (folder / ".github").symlink_to(ROOT / ".github")
+        for name in (".github", "infra"):
+            (folder / name).symlink_to(ROOT / name)
         tools = folder / "bin"
         tools.mkdir()
-        scripts = {"az": AZ, "gh": GH, "weft": WEFT, "curl": "", "sleep": ""}
+        scripts = {
+            "python": f'exec {sys.executable} "$@"',
+            "az": AZ,
+            "gh": GH,
+            "weft": WEFT,
+            "curl": "",
+            "sleep": "",
+        }
         for name, script in scripts.items():
             (tools / name).write_text(f"#!/usr/bin/env bash\n{script}", "utf-8")
             (tools / name).chmod(0o755)
@@ -92,6 +104,39 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+def written_by_arm(outputs: dict[str, str]) -> str:
+    """Outputs as Resource Manager gives them back: leading capitals become small, but for the last
+    before something else."""
+
+    def small(name: str) -> str:
+        return re.sub(r"^[A-Z]+(?=[A-Z])|^[A-Z]", lambda one: one[0].lower(), name)
+
+    return json.dumps({small(name): {"value": value} for name, value in outputs.items()})
+
+
+def test_the_outputs_reach_the_steps_although_arm_changes_their_names(machine: Machine) -> None:
+    outputs = deployment(ROOT / "infra", "main.prod.bicepparam", ENVIRONMENT).outputs
+    machine.answer.write_text(written_by_arm(outputs), "utf-8")
+    assert "azurE_RESOURCE_GROUP" in machine.answer.read_text("utf-8")
+    said = machine.folder / "output"
+    env = {"SIZE": "prod", "AZURE_LOCATION": "westeurope", "GITHUB_OUTPUT": str(said)}
+    done = machine.run("Infrastructure", **env)
+    assert done.returncode == 0, done.stderr
+    found = dict(line.split("=", 1) for line in said.read_text("utf-8").splitlines())
+    assert found == {
+        "group": outputs["AZURE_RESOURCE_GROUP"],
+        "app": outputs["AZURE_FUNCTION_NAME"],
+        "url": outputs["SERVICE_API_URI"],
+        "workspace": outputs["LOG_ANALYTICS_WORKSPACE_ID"],
+    }
+
+
+def test_a_deployment_without_an_output_fails_the_step(machine: Machine) -> None:
+    machine.answer.write_text(json.dumps({"azurE_LOCATION": {"value": "westeurope"}}), "utf-8")
+    env = {"SIZE": "prod", "AZURE_LOCATION": "westeurope", "GITHUB_OUTPUT": "/dev/null"}
+    assert machine.run("Infrastructure", **env).returncode != 0
 
 
 def test_going_back_deploys_the_last_package_and_tests_it(machine: Machine) -> None:
