@@ -3,8 +3,8 @@
     az deployment sub show --name weft-prod --query properties.outputs | python -m infra.outputs
 
 Resource Manager does not keep the case of outputs' names: AZURE_RESOURCE_GROUP comes back as
-azurE_RESOURCE_GROUP (Azure/bicep, issue 9360), and whoever reads it by its name gets nothing. azd puts
-the names right by itself; this is for everybody else.
+azurE_RESOURCE_GROUP (Azure/bicep, issue 9360), and whoever reads it by its name gets nothing. azd
+puts the names right by itself; this is for everybody else.
 """
 
 from __future__ import annotations
