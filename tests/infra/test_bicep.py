@@ -168,6 +168,19 @@ def test_the_outputs_are_the_settings_of_a_developer() -> None:
     assert lines == outputs
 
 
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_a_variable_that_a_pipeline_sets_to_nothing_is_as_if_it_were_not_set(
+    parameters: str,
+) -> None:
+    """`${{ vars.NAME }}` of a variable that nobody gave is an empty text, which counts as set."""
+    optional = dict.fromkeys(("AUTH_AUDIENCE", "BUDGET_START", "ALERT_EMAILS"), "")
+    given = {**ENVIRONMENT, **optional}
+    absent = {name: value for name, value in ENVIRONMENT.items() if name not in optional}
+    empty, unset = (deployment(INFRA, parameters, one) for one in (given, absent))
+    assert rules.app_settings(empty) == rules.app_settings(unset)
+    assert [one.id for one in empty.deployed] == [one.id for one in unset.deployed]
+
+
 def test_alerts_and_workbook_ask_for_metrics_that_exist() -> None:
     files = (INFRA / "app" / name for name in ("alerts.bicep", "workbook.json"))
     asked = {
