@@ -311,6 +311,8 @@ BROKEN: list[tuple[str, str, str, Rule | str]] = [
     ("vault", "param publicAccess bool", "param publicAccess bool\nvar unused = ''", "unused"),
     ("network", "${environment().suffixes.storage}", "core.windows.net", "core.windows.net"),
     ("vault", "2025-05-01", "2025-05-01-preview", "preview"),
+    ("vault", "2025-05-01", "2023-07-01", "an old version"),
+    ("workbook", "2023-06-01", "2022-04-01", "an old version"),
 ]
 
 
