@@ -24,4 +24,4 @@ settings.register_profile(
 )
 settings.load_profile("weft")
 
-typer.testing._get_command = cache(typer.testing._get_command)
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
