@@ -200,7 +200,7 @@ async def head(engine: Engine, tenant: str, name: str) -> Document:
 def unknown(name: str) -> NotFoundError:
     """There is no such workflow."""
     return NotFoundError(
-        f"no workflow {name!r}; publish it first, or see GET /v1/workflows",
+        f"no workflow {name!r}; publish it first, or see GET /v1/workflows (`weft workflows list`)",
         code="WORKFLOW_NOT_FOUND",
     )
 

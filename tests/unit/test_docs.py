@@ -46,15 +46,22 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors, target
 
 
-def test_the_readme_lists_every_command_and_no_other() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    listed = re.findall(r"`weft ([a-z-]+)", readme.split("## Command line")[1].split("\n## ")[0])
+def test_the_page_of_the_command_line_lists_every_command_and_no_other() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `weft ([a-z-]+)", page, re.MULTILINE)
+    listed += re.findall(r"`weft ([a-z-]+) ID`", page)
     known = {
         command.name or getattr(command.callback, "__name__", "")
         for command in cli.app.registered_commands
         if not command.hidden
     } | {group.name or group.typer_instance.info.name for group in cli.app.registered_groups}
     assert set(listed) == known
+
+
+def test_the_readme_leads_to_every_page_and_sample() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    there = [*ROOT.glob("docs/*.md"), *ROOT.glob("samples/*/README.md")]
+    assert [name(page) for page in there if f"]({name(page)}" not in readme] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

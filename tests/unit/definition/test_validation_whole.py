@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.domain.errors import InvalidError
-from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.nearest import NOT_LOADED, Nearest
 
 from definition_helpers import check, found, from_yaml, problems, tasks  # isort: skip
 
@@ -91,7 +91,7 @@ def test_unknown_activities_get_the_nearest_registered_name() -> None:
     assert [(item.field, item.hint) for item in problems(raw)] == [
         ("$.tasks.a.activity", 'did you mean "orders.validate"?'),
         ("$.tasks.b.do.activity", 'did you mean "orders.pack"?'),
-        ("$.tasks.c.compensate.activity", ""),
+        ("$.tasks.c.compensate.activity", NOT_LOADED.format("activities")),
     ]
     assert problems(raw, activities=None) == []
 
