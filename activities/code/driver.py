@@ -189,7 +189,7 @@ def _tell(replay: Replay, envelope: Envelope) -> Steps:
         "item": envelope.item,
         "instance": replay.instance,
     }
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # losing it costs time only: the sweeper looks as well
         yield replay.activity(ENDED_FUNCTION, _text(word))
 
 

@@ -1,15 +1,15 @@
-"""Whether a tenant may have one more: the only place that refuses because of limits.
+"""Whether a tenant may start or store one more: the only place that refuses because of limits.
 
-Starts by people, replays, events, ticks and manual runs of schedules are asked for here. Children,
-retries and whatever else belongs to admitted work is not: refused there, it would fail half-done.
-Asked last, after everything else about the request was found right, so that a wrong request or the
-repeat of an earlier one costs nothing; and before anything is written.
+Asked for what somebody starts: executions, replays, events, ticks and manual runs of schedules. Not
+for children, retries and other consequences of admitted work: refusing those would leave an
+execution half done. Asked last, when the request itself was found right and before anything is
+written, so that a wrong or repeated request uses up nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -42,7 +42,7 @@ class Seat:
 
 
 @asynccontextmanager
-async def start(engine: Engine, tenant: str, execution: str) -> AsyncIterator[Seat]:
+async def start(engine: Engine, tenant: str, execution: str) -> AsyncGenerator[Seat, None]:
     """Around the storing of a new execution: what it did not need is given back. Raises
     `LimitError`."""
     limits = await engine.part(LimitBook).of(tenant)

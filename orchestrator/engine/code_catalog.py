@@ -1,8 +1,8 @@
-"""Code workflows as the catalog shows them, and which of their versions may go.
+"""Code workflows in the catalog: which there are, and which of their versions may be removed.
 
 They are deployed with the app, so every tenant has them, unless it has published a definition of
-that name. What a version is made of never changes: one task that runs the orchestration. So nothing
-of it is stored but the fact that it was deployed, in container `catalog`, partition (`_platform`):
+the same name. A version always compiles to the same thing, one task that runs the orchestration, so
+no definition is stored. Only what was deployed is, in container `catalog`, partition (`_platform`):
 
     code-workflows      codeWorkflows     versions (name -> numbers) as of the last `code_publish`
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.codec import iso
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.orchestration import MAIN, workflow_of
 from orchestrator.domain.orchestration_result import failure_from
 from orchestrator.domain.topology import EXECUTIONS
@@ -106,24 +107,25 @@ def translate(seen: Instance) -> Iterable[dict[str, Any]]:
         yield told
 
 
-def _what(kind: str, name: str, given: Any) -> dict[str, Any]:
+def _what(kind: str, name: str, given: Json) -> dict[str, Any]:
     """What an event is about, in the author's words as far as its input tells."""
     if kind == "signalReceived":
         return {"signal": name}
     doc = _unnested(given)
     if isinstance(doc, list) and len(doc) == 1:  # Durable's host: a list of arguments
         doc = _unnested(doc[0])
-    told = doc if isinstance(doc, dict) else {}
-    call = told.get("call", told) if name in (ACTIVITY_FUNCTION, CALL_FUNCTION) else {}
-    for field in ("activity", "workflow"):
-        if isinstance(call, dict) and isinstance(own := call.get(field), str):
-            return {field: own}
+    if isinstance(doc, dict) and name in (ACTIVITY_FUNCTION, CALL_FUNCTION):
+        call = doc.get("call", doc)
+        for field in ("activity", "workflow"):
+            own = call.get(field) if isinstance(call, dict) else None
+            if isinstance(own, str):
+                return {field: own}
     if (child := workflow_of(name)) is not None:
         return {"workflow": child[0], "version": child[1]}
     return {"activity": name}
 
 
-def _unnested(value: Any) -> Any:
+def _unnested(value: Json) -> Json:
     """JSON text as a value, also that within."""
     while isinstance(value, str):
         try:

@@ -26,7 +26,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any, Final
 
 from orchestrator.domain.topology import CONTROL, SCHEMA_VERSION, TASKS_LOW_QUEUE
@@ -81,7 +81,7 @@ class Lanes:
         self._read_at = self._wrote_at = -PAUSE_MS
 
     @contextlib.asynccontextmanager
-    async def held(self, queue: str, tenant: str) -> AsyncIterator[None]:
+    async def held(self, queue: str, tenant: str) -> AsyncGenerator[None, None]:
         """A place in `queue` for the duration of the block; waits for one if it is the low queue
         and the process is full."""
         held = self._held.setdefault(queue, Counter())

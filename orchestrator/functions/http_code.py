@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Scope
@@ -13,7 +12,6 @@ from orchestrator.engine import code_catalog, code_publish
 from orchestrator.engine.views_code import CodeWorkflowsView
 from orchestrator.functions import http_params, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, Param
 
 ROUTES: Final = Routes("Code workflows", hub=True)
@@ -88,8 +86,3 @@ async def publish_code_workflows(call: Call) -> Answer:
         versions=given.versions,
     )
     return Answer(body=view)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)
