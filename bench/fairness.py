@@ -134,12 +134,12 @@ async def _ended(platform: Platform, tenant: str, id: str) -> bool:
 
 
 def _done(platform: Platform) -> int:
-    return platform.engine.metrics.value("weft_attempts_total", "COMPLETED")
+    return int(platform.engine.metrics.value("weft_attempts_total", "COMPLETED"))
 
 
 def _moved(platform: Platform) -> int:
     value = platform.engine.metrics.value
-    return sum(value("weft_messages_moved_total", what) for what in ("task", "decision"))
+    return int(sum(value("weft_messages_moved_total", what) for what in ("task", "decision")))
 
 
 def _at(ordered: Sequence[int], share: float) -> int:

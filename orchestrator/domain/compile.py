@@ -1,6 +1,7 @@
-"""A definition to the `Workflow` that is run: ids become positions, texts become programs, and
-every policy field that was left out gets its value (task, then the definition's `defaults`, then
-the platform's), one by one."""
+"""From a definition to the `Workflow` that is run.
+
+Ids become positions, texts become programs, and every policy field that was left out gets its value
+(task, then the definition's `defaults`, then the platform's), one by one."""
 
 from __future__ import annotations
 

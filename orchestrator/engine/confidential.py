@@ -1,9 +1,9 @@
-"""What an attempt knows and not everybody may read: its secrets, and sensitive parts of its input.
+"""What an attempt knows that others may not read: its secrets, and sensitive parts of its input.
 
-Its failure, progress and log records go through a `Redactor` that knows both, its output through
-one that knows the secrets: sensitive data is stored, and masked where it is shown. An attempt
-that fails makes its secrets doubtful: the next one reads them again, and if one of them has changed
-by then, the failure is worth another attempt, whatever the service called it.
+Its failure, progress and log records are masked for both. Its output is masked for secrets only:
+sensitive data is stored as it is, and masked where it is shown. An attempt that fails makes its
+secrets doubtful: the next one reads them again. If a secret has changed since, the failure is worth
+another attempt, whatever the called service said.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from orchestrator.domain.topology import CONTROL, SCHEMA_VERSION, TASKS_LOW_QUEUE
@@ -87,7 +87,7 @@ class Lanes:
         self._deciding = asyncio.Semaphore(max(1, engine.tunables.task_places // DECIDING_SHARE))
 
     @contextlib.asynccontextmanager
-    async def held(self, queue: str, tenant: str) -> AsyncIterator[None]:
+    async def held(self, queue: str, tenant: str) -> AsyncGenerator[None, None]:
         """A place in `queue` for the duration of the block; waits for one if it is the low queue
         and the process is full."""
         held = self._held.setdefault(queue, Counter())
@@ -101,7 +101,7 @@ class Lanes:
             self._leave(held, tenant)
 
     @contextlib.asynccontextmanager
-    async def decides(self, tenant: str) -> AsyncIterator[None]:
+    async def decides(self, tenant: str) -> AsyncGenerator[None, None]:
         """A place for a decision that was moved to the low queue. Few are made at once: they are
         all processor and store, which everybody's decisions wait for."""
         async with self._deciding, self.held(TASKS_LOW_QUEUE, tenant):

@@ -1,7 +1,7 @@
 """One attempt to tell of an execution's end: a request to a webhook, or an event to a target.
 
-The request goes through the http activity, so that its client and its egress rules are the only
-ones; the event takes the way of those that `publish` tasks send.
+The request goes through the http activity, so that there is one HTTP client and one set of egress
+rules; the event takes the way of those that `publish` tasks send.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import NOTHING, Redactor, redacting
 from orchestrator.domain.sensitive import masked
@@ -52,7 +53,7 @@ async def send(
                 return None
             call = await _call(engine, aggregate, spec, doc, body)
             with redacting(call.redactor):
-                answer: Any = await engine.activities.run(call)
+                answer: Json = await engine.activities.run(call)
     except TimeoutError:
         return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
     except ActivityFailed as error:

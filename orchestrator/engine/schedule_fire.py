@@ -1,8 +1,8 @@
 """One schedule that is due: misfire and overlap policies, starts, and the move to the next tick.
 
-What the misfire policy accepts of a backlog is written before anything of it is started, so that a
-crash in the middle does not judge again what has become later meanwhile. From then on a tick waits
-in `waiting` and is started, however late, as the overlap rule allows.
+What the misfire policy accepts of a backlog is written before any of it is started. Otherwise,
+after a crash in the middle, the backlog would be judged again, when it has grown. From then on a
+tick waits in `waiting` and is started, however late, as the overlap rule allows.
 """
 
 from __future__ import annotations

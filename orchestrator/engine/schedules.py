@@ -32,6 +32,7 @@ from orchestrator.engine import (
     schedule_docs,
     schedule_fire,
     schedule_reads,
+    submission,
     submit,
 )
 from orchestrator.engine.aside import aside
@@ -219,7 +220,7 @@ async def _known(engine: Engine, tenant: str, id: str | None) -> StartResult | N
     input may name the time, and the request says nothing."""
     if id is None:
         return None
-    return await submit.repeat(engine, tenant, id, None, "")
+    return await submission.repeat(engine, tenant, id, None, "")
 
 
 async def delete(engine: Engine, tenant: str, name: str, *, by: str = "") -> None:

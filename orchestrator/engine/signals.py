@@ -4,10 +4,10 @@ A signal is stored with its message in one batch, in the execution's partition, 
 the answer is given; the orchestrator takes it in from there. Its id makes it idempotent: the same
 id with the same content is the same signal, however often it is sent.
 
-What can be told at once is told at once: a name that nothing in the workflow takes (the version
+What is certainly wrong is refused at once: a name that nothing in the workflow takes (the version
 of an execution never changes, so nobody would ever take it), a payload that does not fit the
-schema, an execution that has ended. An execution that ends in this very moment keeps the signal as
-an unmatched one.
+schema, an execution that has ended. If the execution ends at that very moment, the signal is kept
+as an unmatched one.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ async def send(
     await _check(aggregate, name, payload)
     data = jsonvalues.dumps(payload)
     await admission.payload(engine, tenant, len(data), "the payload", "$.payload")
+    if aggregate.workflow.hearer(name) is not None:
+        admission.step(len(data), "the payload", "$.payload")
     kept = await claimcheck.store(engine, partition, documents.signal_id(key), data)
     now = engine.clock.now()
     doc: dict[str, Any] = {

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.grant_model import GrantsModel
 from orchestrator.engine import grants
 from orchestrator.engine.grants import GrantsView
 from orchestrator.functions import etags, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
 
 ROUTES: Final = Routes("Tenants")
@@ -58,8 +55,3 @@ async def put_grants(call: Call) -> Answer:
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
     return etags.answer(found)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)

@@ -127,12 +127,17 @@ def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:
         tell_writer(found)
 
 
+def _figure(value: float) -> str:
+    """`52,428,800`, `0.5`."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
+
+
 def _shown(found: Mapping[str, Any]) -> RenderableType:
     usage_ = found["usage"]
     rows = [
         (
             printable(name),
-            "no limit" if value is None else f"{value:g}",
+            "no limit" if value is None else _figure(value),
             _used(name, usage_),
             "own" if name in found["limits"] else "default",
         )

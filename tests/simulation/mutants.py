@@ -97,7 +97,7 @@ MUTANTS = (
         "final task claimed again",
         claims,
         "claim",
-        'if doc is not None and doc["status"] in FINAL:',
+        'if doc is not None and doc["status"] in task_docs.FINAL:',
         "if False:",
     ),
     Mutant(
@@ -156,8 +156,8 @@ MUTANTS = (
         "sweeper that forgets executions",
         sweep,
         "sweep",
-        'await _overdue(engine, "execution", now)',
-        "[]",
+        "await _overdue(engine, kind, now)",
+        '[] if kind == "execution" else await _overdue(engine, kind, now)',
     ),
     Mutant(
         "join decided at the first need that settles",
@@ -186,8 +186,8 @@ MUTANTS = (
         "sweeper that forgets signals",
         sweep,
         "sweep",
-        "await _overdue(engine, signal_docs.TYPE, now)",
-        "[]",
+        "await _overdue(engine, kind, now)",
+        "[] if kind == signal_docs.TYPE else await _overdue(engine, kind, now)",
         first=30,
     ),
     Mutant(
