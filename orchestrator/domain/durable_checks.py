@@ -1,7 +1,7 @@
 """Checks of `durable` tasks: is the orchestration known, and who gets which signal?
 
 A signal has one taker. So a name is either waited for by `signal` tasks, or handed to one `durable`
-task; of a map's items nobody could say which one is meant.
+task. It cannot be handed to one inside a map: nobody could say which item is meant.
 """
 
 from __future__ import annotations

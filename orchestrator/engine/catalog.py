@@ -220,6 +220,13 @@ async def latest(engine: Engine, tenant: str, names: Sequence[str]) -> dict[str,
     return result
 
 
+async def published(engine: Engine, tenant: str, names: Sequence[str]) -> set[str]:
+    """Those of the names that the tenant has published a definition of, archived ones included."""
+    ids = [head_id(name) for name in names]
+    found = await patiently(engine, engine.store.read_many, CATALOG, (tenant,), ids)
+    return {str(doc.body["name"]) for doc in found.values()}
+
+
 def is_code(head: Document) -> bool:
     """Whether it is of a code workflow."""
     return head.body.get("kind") == code_catalog.KIND

@@ -131,6 +131,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
         tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
         grid.add_row("tags", printable(tags))
     grid.add_row("tasks", progress_text(execution["progress"]))
+    if execution.get("orchestration"):
+        grid.add_row("durable", Text(orchestration_text(execution["orchestration"], full=full)))
     if execution.get("compensation"):
         grid.add_row("undone", printable(compensation_text(execution["compensation"])))
     for name in ("input", "output"):
@@ -141,6 +143,15 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     if execution["progress"].get("deadLettered"):
         grid.add_row("see", letters_of(execution))
     return grid
+
+
+def orchestration_text(shown: Mapping[str, Any], *, full: bool) -> str:
+    """What Durable Functions says of a code workflow, and the status that its author set."""
+    if shown.get("note"):
+        return printable(shown["note"])
+    custom = shown.get("customStatus")
+    said = "" if custom is None else f"  {value_text(custom, full=full)}"
+    return printable(shown.get("status") or "") + said
 
 
 def letters_of(execution: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -248,7 +247,6 @@ def local_host(
     store: Any = None,
     clock: Any = None,
     host_json: HostJson = WEFT,
-    sock: socket.socket | None = None,
     **options: Any,
 ) -> LocalHost:
     """A host over fakes."""
@@ -261,5 +259,4 @@ def local_host(
         clock=clock,
         host_json=host_json,
         options=HostOptions(**options),
-        sock=sock,
     )

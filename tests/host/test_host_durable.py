@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -19,9 +19,9 @@ from azure.durable_functions import OrchestrationRuntimeStatus as St
 from azure.durable_functions.models.utils import http_utils
 
 from orchestrator.adapters.local.system import SystemClock
+from orchestrator.local.durable.service import DurableService
 from orchestrator.local.host.errors import IndexingError
 from orchestrator.local.host.host import LocalHost
-from orchestrator.local.host.listening import listening_socket
 from tests.host.host_fakes import local_host
 from tests.support.durable_app import BROKEN, CALLS, CLIENTS, app
 
@@ -83,6 +83,23 @@ async def test_workflow_from_request_to_result(hosts: Callable[[], Any]) -> None
         *["TaskCompleted"] * 3,
         "ExecutionCompleted",
     ]
+
+
+async def test_a_request_that_comes_while_the_host_starts_has_its_client(
+    hosts: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early: list[asyncio.Task[tuple[int, Any]]] = []
+    start = DurableService.start
+
+    async def late(self: DurableService, data: Path, url: str, clock: Any) -> Any:
+        early.append(asyncio.create_task(begin(SimpleNamespace(url=url), "chain", 2)))  # type: ignore[arg-type]
+        for _ in range(300):  # a host that serves by now has answered
+            await asyncio.sleep(0)
+        return await start(self, data, url, clock)
+
+    monkeypatch.setattr(DurableService, "start", late)
+    await hosts()
+    assert (await early[0])[0] == 202
 
 
 async def test_the_client_does_all_that_it_can(hosts: Callable[[], Any]) -> None:
@@ -235,19 +252,3 @@ def test_names_of_activities_differ_in_more_than_case(tmp_path: Path) -> None:
 def test_durable_functions_need_a_data_directory() -> None:
     with pytest.raises(IndexingError, match="data directory"):
         local_host(app)
-
-
-async def test_a_request_that_waited_for_the_host_finds_its_client(tmp_path: Path) -> None:
-    """A worker that is started again inherits requests; those that came before the hub got 500."""
-    with listening_socket("127.0.0.1", 0) as sock:
-        port = sock.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as waiting:
-            waiting.sendall(b"POST /begin/chain HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            host = local_host(app, clock=SystemClock(), data=tmp_path, sock=sock)
-            await host.start()
-            try:
-                answer = await asyncio.to_thread(waiting.recv, 4096)
-            finally:
-                await host.stop()
-    await http_utils._close_session()
-    assert answer.startswith(b"HTTP/1.1 202 ")

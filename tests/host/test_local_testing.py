@@ -14,7 +14,9 @@ from orchestrator.local.cli_faults import Fault
 from orchestrator.local.testing import Platform, platform
 
 ROOT = Path(__file__).parents[2]
-SHOWN = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text("utf-8"), re.S)
+SHOWN = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text("utf-8"), re.DOTALL
+)
 
 
 def test_what_the_page_shows_passes(tmp_path: Path) -> None:

@@ -24,6 +24,20 @@ from orchestrator.local.host.listening import BACKLOG
 from orchestrator.local.host.routes import BadPath, Found, RouteTable
 
 logger = logging.getLogger("orchestrator.local.host")
+protocol_logger = logging.getLogger("orchestrator.local.host.protocol")
+
+
+def _without_request(record: logging.LogRecord) -> bool:
+    """The error about a request that cannot be parsed quotes it: a header with a token, a line with
+    a payload. Its type is enough, and no error of ours."""
+    error = record.exc_info[1] if record.exc_info else None
+    record.msg, record.args = "request not parsed: %s", (type(error).__name__,)
+    record.exc_info = record.exc_text = None
+    record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
+
+protocol_logger.addFilter(_without_request)
 
 MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024
 """The real host's default limit; what an API allows is for its functions to say."""
@@ -131,15 +145,10 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer. aiohttp's own quotes what was sent, and logs it with a stack: that may be a
-        token, and whoever connects could fill the log."""
+        """The answer; aiohttp's own quotes what was sent."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
-        logger.warning(
-            "a request that is no HTTP was refused: %s",
-            type(exc).__name__,
-            extra={"action": "http_refused", "status": status},
-        )
+        self.log_exception("refused", exc_info=exc)  # see `_without_request`
         answer = _problem(status, "MALFORMED", "this is no HTTP that can be understood")
         answer.force_close()
         return answer
@@ -151,7 +160,9 @@ class _Server(web.Server):
     def __call__(self) -> web.RequestHandler:
         loop = asyncio.get_running_loop()
         no_log: Any = None
-        return _Connection(self, loop=loop, auto_decompress=False, access_log=no_log)
+        return _Connection(
+            self, loop=loop, auto_decompress=False, access_log=no_log, logger=protocol_logger
+        )
 
 
 async def _read_body(request: web.BaseRequest) -> bytes:
