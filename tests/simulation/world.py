@@ -26,7 +26,7 @@ from tests.simulation import behaviour
 from tests.simulation.broker import MemoryBroker
 from tests.simulation.faults import FaultPlan
 from tests.simulation.flows import Flow
-from tests.simulation.loop import Process, SimLoop
+from tests.simulation.loop import Process, SimLoop, sleep
 from tests.simulation.ports import START
 from tests.simulation.process import ACTORS, Worker
 from tests.simulation.profile import Profile
@@ -165,7 +165,7 @@ class World:
             left = end - self.loop.time()
             if left <= 0:
                 break
-            await asyncio.sleep(min(1.0, left))
+            await sleep(min(1.0, left))
         return False
 
     async def guarded(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -259,7 +259,7 @@ class World:
 
     async def submit(self, submission: Submission) -> None:
         """A client: asks again with its key until it is answered; without a key, only once."""
-        await asyncio.sleep(submission.at)
+        await sleep(submission.at)
         flow = submission.flow
         while not submission.execution:
             try:
@@ -274,7 +274,7 @@ class World:
             except (StoreError, TransportError, WeftError):
                 if submission.key is None:
                     return
-                await asyncio.sleep(self.rng.random() * 5)
+                await sleep(self.rng.random() * 5)
         same = {one.execution for one in self.submissions
                 if one.key == submission.key and one.execution}  # fmt: skip
         if submission.key is not None and len(same) > 1:
@@ -283,7 +283,7 @@ class World:
     async def chaos(self) -> None:
         """Things that happen to the broker, the clocks and the cloud at large."""
         while self.plan.enabled:
-            await asyncio.sleep(self.rng.random())
+            await sleep(self.rng.random())
             fault = self.plan.at("chaos", self.chances.chaos)
             if fault is None:
                 continue
