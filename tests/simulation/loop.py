@@ -114,41 +114,34 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """Callbacks one by one until the loop is stopped."""
+        """Callbacks one by one until the loop is stopped. In one function: calls are dear here."""
+        timers, ready, random = self._timers, self._runnable, self._rng.random
         while not self._stopping:  # type: ignore[attr-defined]
-            handle = self._next()
-            if handle is None:
+            while timers and (timers[0][0] <= self._now + 1e-9 or timers[0][1]._cancelled):  # type: ignore[attr-defined]
+                when, timer = heapq.heappop(timers)
+                if not timer._cancelled:  # type: ignore[attr-defined]
+                    # What is left of a float must pass, too, or time stands still.
+                    self._now = max(self._now, when)
+                    ready.append(timer)
+            if not ready:
+                if not timers:
+                    raise Stuck("nothing is ready and no timer is set")
+                self._now = max(self._now, timers[0][0])
                 continue
+            position = int(random() * len(ready))
+            handle = ready[position]
+            ready[position] = ready[-1]
+            ready.pop()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                raise Stuck(f"more than {MAX_STEPS} callbacks, at {self._now} s")
             process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
             if process is not None and not self._runs(process):
                 process.parked.append(handle)  # of the dead: for the undertaker, in the end
                 continue
             handle._run()
-
-    def _next(self) -> asyncio.Handle | None:
-        """What runs now; None: time has moved on, or what was drawn is not wanted any more."""
-        timers, ready = self._timers, self._runnable
-        while timers and (timers[0][1]._cancelled or timers[0][0] <= self._now + 1e-9):  # type: ignore[attr-defined]
-            when, timer = heapq.heappop(timers)
-            if not timer._cancelled:  # type: ignore[attr-defined]
-                # What is left of a float must pass, too, or time stands still.
-                self._now = max(self._now, when)
-                ready.append(timer)
-        if not ready:
-            if not timers:
-                raise Stuck("nothing is ready and no timer is set")
-            self._now = max(self._now, timers[0][0])
-            return None
-        position = int(self._rng.random() * len(ready))
-        handle = ready[position]
-        ready[position] = ready[-1]
-        ready.pop()
-        if handle._cancelled:  # type: ignore[attr-defined]
-            return None
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise Stuck(f"more than {MAX_STEPS} callbacks, at {self._now} s")
-        return handle
 
     def _runs(self, process: Process) -> bool:
         """Whether the process can take a step, and is still alive and awake after its look."""

@@ -127,6 +127,8 @@ class World:
         self.features: list[Feature] = []
         self.more_flows: list[Flow] = []  # beside those that clients start
         self._shapes: dict[str, list[tuple[list[int], str]]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._flows: dict[str, Flow] = {}
 
     def adopt(self, features: list[Feature]) -> None:
         """Take in the parts that this run exercises."""
@@ -216,7 +218,10 @@ class World:
 
     def names(self, execution: str) -> list[str]:
         """Ids of the tasks, compensations included, by position."""
-        return list(all_tasks(self.flow(execution).definition))
+        flow = self.flow(execution)
+        if flow.name not in self._names:
+            self._names[flow.name] = list(all_tasks(flow.definition))
+        return self._names[flow.name]
 
     def accepted(self) -> list[str]:
         """Executions that a client was told of."""
@@ -234,9 +239,12 @@ class World:
         """The workflow that an execution runs."""
         doc = self.document(execution)
         assert doc is not None
-        known = [*(one.flow for one in self.submissions), *self.more_flows]
-        flows = (flow for one in known for flow in one.family())
-        return next(flow for flow in flows if flow.name == doc["workflow"])
+        name = doc["workflow"]
+        if name not in self._flows:
+            known = [*(one.flow for one in self.submissions), *self.more_flows]
+            flows = (flow for one in known for flow in one.family())
+            self._flows[name] = next(flow for flow in flows if flow.name == name)
+        return self._flows[name]
 
     # --- the run ----------------------------------------------------------------------------------
 
