@@ -17,6 +17,7 @@ def test_each_warehouse_ships_in_a_child_of_its_own(tmp_path: Path) -> None:
     with demo.platform(tmp_path) as url, Client(url) as client:
         for name in ("shipping.yaml", "order.yaml"):
             definition = (SAMPLE / name).read_bytes()
+            definition = definition.replace(b"duration: 1s", b"duration: 50ms")
             client.publish(definition, content_type="application/yaml", dry_run=False)
         id = client.start("order-shipping", {"input": given})["id"]
         execution = client.execution(id, wait_ms=50_000)
