@@ -12,6 +12,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.disk import not_waited_for
+
 # The profile that is active is the parent: with CI in the environment that is Hypothesis's own
 # `ci`, whose examples are the same in every run.
 settings.register_profile(
@@ -33,3 +35,10 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disk() -> Generator[None]:
+    """See `tests/support/disk.py`."""
+    with not_waited_for():
+        yield
