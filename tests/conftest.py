@@ -6,10 +6,12 @@ would fail for being slow, not for being wrong. pytest's limit per test stays.
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Generator
 
 import pytest
+from httpx._config import create_ssl_context
 from hypothesis import HealthCheck, settings
 
 from tests.support.disk import not_waited_for
@@ -41,4 +43,13 @@ def pytest_collection() -> Generator[None, object, object]:
 def disk() -> Generator[None]:
     """See `tests/support/disk.py`."""
     with not_waited_for():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Generator[None]:
+    """Each client of httpx reads the certificates of all authorities, 20 ms each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        place = "httpx._transports.default.create_ssl_context"
+        patch.setattr(place, functools.cache(create_ssl_context))
         yield

@@ -10,23 +10,18 @@ from collections.abc import Iterator
 import pytest
 from aiohttp import web
 from cli_fake_api import FakeApi, Weft
-from httpx._config import create_ssl_context
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from orchestrator.local.cli import app
 
-# What a command line does once when it starts, and hundreds of tests each did: build a hundred
-# commands from their signatures, and read the certificates of the world's authorities.
-COMMANDS = functools.cache(get_command)
-CERTIFICATES = functools.cache(create_ssl_context)
-
 
 @pytest.fixture(scope="session", autouse=True)
-def built_once() -> Iterator[None]:
+def commands_built_once() -> Iterator[None]:
+    """A hundred commands out of their signatures: a program does so when it starts, hundreds of
+    tests need not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("typer.testing._get_command", COMMANDS)
-        patch.setattr("httpx._transports.default.create_ssl_context", CERTIFICATES)
+        patch.setattr("typer.testing._get_command", functools.cache(get_command))
         yield
 
 
