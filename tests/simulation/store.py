@@ -279,8 +279,9 @@ class MemoryStore:
                 self._swept[container].pop((partition, id), None)
         if self.observers:
             changes = [(id, _body(before[id]), _body(trial[id])) for id in trial]
+            commit = Commit(lsn, container, partition, changes)
             for observer in self.observers:
-                observer(Commit(lsn, container, partition, changes))
+                observer(commit)
         return etags
 
     def _open(self) -> None:
