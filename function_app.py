@@ -7,7 +7,9 @@ functions. The activities' modules are imported: each code workflow in them is a
 
 from __future__ import annotations
 
-from orchestrator import bootstrap, bootstrap_code, logs
+import os
+
+from orchestrator import bootstrap, bootstrap_code, logs, settings_ignored
 from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
@@ -18,6 +20,8 @@ code = bootstrap_code.load()
 
 async def build() -> Engine:
     """The engine of this process, from its environment; called by the first trigger."""
+    # First: a misspelt name is often why another one is missing.
+    settings_ignored.tell(os.environ)
     settings = load_settings()
     logs.shape(settings.log_form)
     return await bootstrap.build(settings, code=code.workflows, orchestrations=code.hub)

@@ -1,8 +1,8 @@
 """Which addresses the platform's HTTP requests may reach: none of its own surroundings.
 
-A workflow's author names the URL, but the request leaves from inside the platform's network, under
-no identity of his. Unchecked, an `http` task reads the instance's metadata (and with it a token of
-the managed identity), the storage emulator or a colleague's unprotected admin page.
+A workflow's author names the URL, but the request leaves from inside the platform's network, and
+not under the author's identity. Unchecked, an `http` task reads the instance's metadata (and with
+it a token of the managed identity), the storage emulator or a colleague's unprotected admin page.
 
 Names prove nothing: `http://2130706433/`, `http://[::ffff:7f00:1]/`, a redirect, or a name that
 resolves to another address the second time all lead inside. So the check is where the connection

@@ -23,10 +23,11 @@ from activities.errors import FailureTypes, PermanentError
 from activities.failures import failure_of, frames_of
 from activities.http import HttpActivity
 from activities.offload import is_large, off_loop
+from activities.outputs import write_output
 from activities.registry import Activity, Registry, default_registry, discover
 from activities.threads import Saturated, ThreadHost
 from activities.transform import transform
-from activities.values import read_input, write_output
+from activities.values import read_input
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
 from orchestrator.ports import ActivityCall, ActivityFailed, ActivityRunner

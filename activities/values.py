@@ -1,4 +1,5 @@
-"""JSON in, JSON out: the border between the platform's values and an activity's own types.
+"""JSON in: the border between the platform's values and an activity's own types; the way out is
+`outputs`.
 
 The input is parsed anew for every attempt, so an activity that changes its input changes nothing
 that the engine or a neighbour still holds. Messages list paths and rules but never the values:
@@ -7,16 +8,17 @@ inputs hold secrets and personal data, failures are stored and shown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from activities.registry import Activity
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.jsonvalues import NotJson, check_json, child_path, dumps, loads
+from orchestrator.domain.jsonvalues import NotJson, child_path, dumps, loads
 from orchestrator.ports import ActivityFailed
 
 MAX_FINDINGS: Final = 20
@@ -59,38 +61,13 @@ def read_input(activity: Activity, value: Json) -> Any:
     )
 
 
-def write_output(activity: Activity, result: Any) -> Json:
-    """What the activity returned, as JSON: through its return type if it has one (by alias).
-
-    Raises `ActivityFailed`, not retryable because the work is done and would be done again:
-    OUTPUT_INVALID if it is not of the declared type, OUTPUT_NOT_JSON if it is no JSON (with the
-    path).
-    """
-    adapter = activity.signature.output
-    try:
-        if adapter is not None:
-            checked = adapter.validate_python(result)
-            # A half-built model would be dumped with a mere warning; it is a wrong output.
-            result = adapter.dump_python(checked, mode="json", by_alias=True, warnings="error")
-        return check_json(result)
-    except ValidationError as exc:
-        kind, reason = FailureType.OUTPUT_INVALID, findings(exc)
-    except PydanticSerializationError:
-        kind, reason = FailureType.OUTPUT_INVALID, "$: a part is not of the type it declares"
-    except NotJson as exc:
-        kind, reason = FailureType.OUTPUT_NOT_JSON, str(exc)
-    raise ActivityFailed(
-        Failure(
-            type=kind,
-            message=f"the output of {activity.name} is not valid: {reason}",
-            retryable=False,
-        )
-    )
-
-
 def findings(error: ValidationError) -> str:
     """`path: rule; path: rule; …`, at most 20 of them, without any value of the input."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return in_words(error.errors(include_url=False, include_context=False, include_input=False))
+
+
+def in_words(found: Sequence[ErrorDetails]) -> str:
+    """`findings` of several errors at once."""
     shown = [
         f"{_path(one['loc'])}: {one['msg'] if one['type'] in _SILENT else one['type']}"
         for one in found[:MAX_FINDINGS]

@@ -29,6 +29,7 @@ def prices() -> dict[str, Any]:
 def report(load: Load, found: Plan, known: dict[str, Any]) -> str:
     """The table."""
     counts = found.per_execution
+    sure = "list prices" if known["checked"] else "unchecked list prices"
     rows = [
         ("per execution", ""),
         ("  tasks, decisions", f"{counts.tasks}, {counts.decisions:.0f}"),
@@ -47,7 +48,7 @@ def report(load: Load, found: Plan, known: dict[str, Any]) -> str:
         ("  tasks/s of one execution", f"{found.partition_tasks:,.0f}"),
         ("stored", f"after {load.retention_days:g} days"),
         ("  documents, blobs", f"{found.stored_gb:,.1f} GB, {found.blob_gb:,.1f} GB"),
-        (f"{known['currency']} a month", f"{known['region']}, list prices of {known['date']}"),
+        (f"{known['currency']} a month", f"{known['region']}, {sure} of {known['date']}"),
         *((f"  {name}", f"{euros:,.2f}") for name, euros in found.euros.items()),
         ("  total", f"{found.total:,.2f}"),
     ]  # fmt: skip

@@ -4,8 +4,9 @@
     python -m bench.fairness --quick    a smoke test: shows only that all works
     python -m bench.fairness --json     for programs
 
-Tenant A starts maps with 5,000 items in all and keeps so many waiting; tenant B starts one chain of
-10 tasks a second. B's figure is `endedAt - createdAt` as stored. `README.md` explains the figures.
+Tenant A starts maps with 5,000 items in all and keeps so many waiting (`--items 1`: as many
+executions of one task); tenant B starts one chain of 10 tasks a second. B's figure is
+`endedAt - createdAt` as stored. `README.md` explains the figures.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from orchestrator.engine import catalog, submit
 A, B = "tenant-a", "tenant-b"
 CHAIN_TASKS: Final = 10
 LOOK_S: Final = 0.05
+LOOKS_AT_ONCE: Final = 200
+STARTS_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ async def measure(folder: Path, size: Size, *, flood: bool, fair: bool) -> dict[
         done = _done(platform) - before
         if flooding is not None:
             flooding.cancel()  # what still waits then is not of interest
-        moved = engine.metrics.value("weft_tasks_moved_total")
+        moved = _moved(platform)
     ordered = sorted(times)
     return {
         "p50_ms": _at(ordered, 0.5),
@@ -89,13 +92,21 @@ async def measure(folder: Path, size: Size, *, flood: bool, fair: bool) -> dict[
 
 async def _flood(platform: Platform, size: Size) -> None:
     """Keep `size.tasks` of A waiting, until cancelled."""
-    running: set[str] = set()
-    while True:
-        while len(running) * size.items < size.tasks:
+    running: dict[str, None] = {}  # in the order of their starts
+    places = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    async def start() -> None:
+        async with places:
             started = await submit.start(platform.engine, A, "wide", None)
-            running.add(started.id)
+        running[started.id] = None
+
+    while True:
+        missing = -(-size.tasks // size.items) - len(running)
+        await asyncio.gather(*(start() for _ in range(missing)))
         await asyncio.sleep(LOOK_S)
-        running = {id for id in running if not await _ended(platform, A, id)}
+        for id in list(running)[:LOOKS_AT_ONCE]:
+            if await _ended(platform, A, id):
+                del running[id]
 
 
 async def _chains(platform: Platform, name: str, count: int, every_s: float) -> list[int]:
@@ -123,7 +134,12 @@ async def _ended(platform: Platform, tenant: str, id: str) -> bool:
 
 
 def _done(platform: Platform) -> int:
-    return platform.engine.metrics.value("weft_attempts_total", "COMPLETED")
+    return int(platform.engine.metrics.value("weft_attempts_total", "COMPLETED"))
+
+
+def _moved(platform: Platform) -> int:
+    value = platform.engine.metrics.value
+    return int(sum(value("weft_messages_moved_total", what) for what in ("task", "decision")))
 
 
 def _at(ordered: Sequence[int], share: float) -> int:
@@ -146,11 +162,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder on the disk to measure (default: temp)")
     parser.add_argument("--chains", type=int, help="how many chains B starts")
     parser.add_argument("--a-ms", type=int, help="how long a task of A takes")
+    parser.add_argument("--items", type=int, help="of each map of A: 1 is a flood of executions")
     parser.add_argument("--only", choices=[name for name, _ in CASES], action="append")
     arguments = parser.parse_args(argv)
     size = QUICK if arguments.quick else FULL
     if arguments.chains:
         size = replace(size, chains=arguments.chains)
+    if arguments.items:
+        size = replace(size, items=arguments.items)
     if arguments.a_ms:
         size = replace(size, a_ms=arguments.a_ms)
     figures: dict[str, dict[str, Any]] = {}

@@ -127,6 +127,7 @@ var ownIssuer = string([
     tenant: 'default'
   }
 ])
+var issuers = empty(authIssuers) ? ownIssuer : authIssuers
 var tags = { 'azd-env-name': environmentName, workload: 'weft' }
 var storageSku = zoneRedundant ? 'Standard_ZRS' : 'Standard_LRS'
 var hubInStorage = durableBackend == 'storage'
@@ -210,7 +211,8 @@ module bus 'app/bus.bicep' = {
   name: 'bus'
   scope: group
   params: {
-    name: '${abbreviations.serviceBus}${token}'
+    // Azure does not turn a Standard namespace into a Premium one: the other tier is another namespace.
+    name: '${abbreviations.serviceBus}${token}${serviceBusSku == 'Premium' ? '-premium' : ''}'
     location: location
     tags: tags
     sku: serviceBusSku
@@ -380,7 +382,7 @@ module api 'app/api.bicep' = {
     busHost: bus.outputs.host
     vaultUri: vault.outputs.uri
     insightsConnection: monitoring.outputs.insightsConnection
-    authIssuers: empty(authIssuers) ? ownIssuer : authIssuers
+    authIssuers: issuers
     publishTargets: publishTargets
     egressAllow: egressAllow
     extraSettings: extraSettings
@@ -439,11 +441,14 @@ module budget 'app/budget.bicep' = if (budgetAmount > 0 && !empty(budgetStart)) 
   }
 }
 
+// Under these names the same code runs on an operator's machine, as whoever is signed in.
 output AZURE_LOCATION string = location
 output AZURE_RESOURCE_GROUP string = group.name
 output AZURE_FUNCTION_NAME string = api.outputs.name
 output AZURE_CLIENT_ID string = identity.outputs.clientId
 output SERVICE_API_URI string = api.outputs.uri
+output WEFT_BACKEND string = 'azure'
+output WEFT_AUTH_ISSUERS string = issuers
 output Cosmos__accountEndpoint string = database.outputs.endpoint
 output COSMOS_DATABASE string = database.outputs.databaseName
 output ServiceBus__fullyQualifiedNamespace string = bus.outputs.host

@@ -2,11 +2,13 @@
 using 'main.bicep'
 
 var emails = readEnvironmentVariable('ALERT_EMAILS', '')
+// A pipeline sets a variable that nobody gave to nothing.
+var audience = readEnvironmentVariable('AUTH_AUDIENCE', '')
 
 param environmentName = readEnvironmentVariable('AZURE_ENV_NAME', 'weft-prod')
 param location = readEnvironmentVariable('AZURE_LOCATION', 'westeurope')
 param durableBackend = readEnvironmentVariable('DURABLE_BACKEND', 'storage')
-param authAudience = readEnvironmentVariable('AUTH_AUDIENCE', 'api://weft')
+param authAudience = empty(audience) ? 'api://weft' : audience
 param vnetEnabled = true
 param apiPublicAccess = false
 param zoneRedundant = true

@@ -6,7 +6,9 @@ Tests call it too, with fakes for some ports, so that the wiring itself is teste
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestrator.adapters.local.env_secrets import EnvSecrets
@@ -57,21 +59,85 @@ async def build(
     """An engine on the running event loop; every port that is not given comes from the settings.
     `await engine.close()` releases all of them. Raises `OSError` or `StoreError` if the data
     directory or the database cannot be used."""
-    clock = clock or SystemClock()
-    metrics = Metrics()
-    others: tuple[Closing, ...] = ()
-    start: Coroutine[Any, Any, None] | None = None
-    sink: EventSink | None = None
+    clock, metrics = clock or SystemClock(), Metrics()
     if activities is None:
         # Imported here: importing the users' activities is slow and may fail; only this needs it.
         from activities.runner import default_runner
 
         activities = default_runner(egress_allow=settings.egress_networks)
+    ports = await _ports(
+        settings,
+        clock,
+        metrics,
+        store=store,
+        transport=transport,
+        payloads=payloads,
+        secrets=secrets,
+    )
+    probes = {"broker": ports.transport, "payloads": ports.payloads, "secrets": ports.secrets}
+    log_redaction.install()
+    front = open_front(settings, clock=clock)
+    engine = Engine(
+        store=ports.store,
+        transport=ports.transport,
+        payloads=ports.payloads,
+        secrets=ports.secrets,
+        activities=activities,
+        clock=clock,
+        ids=ids or SystemIds(),
+        worker=settings.worker_name,
+        metrics=metrics,
+        tracer=_tracer(settings, metrics),
+        backlog=ports.transport if isinstance(ports.transport, Backlog) else None,
+        probes={name: one for name, one in probes.items() if isinstance(one, Pinging)},
+        others=(*ports.others, front),
+        authenticator=front,
+        events_tenant=settings.events_tenant,
+        platform_tenant=settings.platform,
+        sink=ports.sink,
+        code=code or Empty(),
+        orchestrations=orchestrations,
+        event_targets=frozenset(settings.publish_targets),
+        tunables=_tunables(settings),
+    )
+    if ports.warm_up is not None:
+        engine.spawn(ports.warm_up(), "weft-warm-up")
+    if settings.auth_issuers:
+        engine.spawn(front.warm_up(), "weft-issuer-keys")
+    if front.warning:
+        log.warning(front.warning, extra={"action": "auth.development"})
+    return engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ports:
+    """What `Engine` is built with of one backend. `others`: see there."""
+
+    store: DocumentStore
+    transport: Transport
+    payloads: PayloadStore
+    secrets: Secrets
+    sink: EventSink | None = None
+    others: tuple[Closing, ...] = ()
+    warm_up: Callable[[], Coroutine[Any, Any, None]] | None = None
+
+
+async def _ports(
+    settings: Settings,
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    store: DocumentStore | None,
+    transport: Transport | None,
+    payloads: PayloadStore | None,
+    secrets: Secrets | None,
+) -> _Ports:
+    """The ports that are given, and those of the backend for the others."""
     if settings.azure is not None:
         # Imported here: the SDKs are slower to import than the rest of Weft together.
         from orchestrator import bootstrap_azure
 
-        ports = await bootstrap_azure.open_ports(
+        opened = await bootstrap_azure.open_ports(
             settings.azure,
             secrets_file=settings.secrets_file,
             clock=clock,
@@ -82,70 +148,50 @@ async def build(
             payloads=payloads,
             secrets=secrets,
         )
-        store, transport, others = ports.store, ports.transport, ports.others
-        payloads, secrets, sink = ports.payloads, ports.secrets, ports.sink
-        start = bootstrap_azure.warm_up(transport)
-    else:
-        folder = settings.data_dir
-        folder.mkdir(parents=True, exist_ok=True)
-        if store is None:
-            store = SqliteStore(folder / STORE_FILE, clock=clock)
-            await store.open()
-        if transport is None:
-            transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
-            await transport.open()
-    payloads = payloads or FilePayloads(settings.data_dir / PAYLOADS_FOLDER)
-    secrets = secrets or EnvSecrets(file=settings.secrets_file)
-    asked = {"broker": transport, "payloads": payloads, "secrets": secrets}
-    log_redaction.install()
-    front = open_front(settings, clock=clock)
-    engine = Engine(
+        return _Ports(
+            store=opened.store,
+            transport=opened.transport,
+            payloads=opened.payloads,
+            secrets=opened.secrets,
+            sink=opened.sink,
+            others=opened.others,
+            warm_up=partial(bootstrap_azure.warm_up, opened.transport),
+        )
+    folder = settings.data_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    if store is None:
+        store = SqliteStore(folder / STORE_FILE, clock=clock)
+        await store.open()
+    if transport is None:
+        transport = SqliteBroker(folder / BROKER_FILE, clock=clock)
+        await transport.open()
+    return _Ports(
         store=store,
         transport=transport,
-        payloads=payloads,
-        secrets=secrets,
-        activities=activities,
-        clock=clock,
-        ids=ids or SystemIds(),
-        worker=settings.worker_name,
-        metrics=metrics,
-        tracer=_tracer(settings, metrics),
-        backlog=transport if isinstance(transport, Backlog) else None,
-        probes={name: one for name, one in asked.items() if isinstance(one, Pinging)},
-        others=(*others, front),
-        authenticator=front,
-        events_tenant=settings.events_tenant,
-        platform_tenant=settings.platform,
-        sink=sink,
-        code=code or Empty(),
-        orchestrations=orchestrations,
-        event_targets=frozenset(settings.publish_targets),
-        tunables=Tunables(
-            lease_ms=settings.lease_ms,
-            silence_ms=settings.silence_ms,
-            outbox_grace_ms=settings.outbox_grace_ms,
-            retry_grace_ms=settings.retry_grace_ms,
-            secrets_ttl_ms=settings.secrets_ttl_ms,
-            retention=settings.kept,
-            audit_days=settings.audit_days,
-            limits=settings.tenant_limits,
-            breaker=BreakerRules(
-                failures=settings.breaker_failures,
-                percent=settings.breaker_percent,
-                window_ms=settings.breaker_window_ms,
-                open_ms=settings.breaker_open_ms,
-                max_open_ms=settings.breaker_max_open_ms,
-                probe_ms=settings.breaker_probe_ms,
-            ),
+        payloads=payloads or FilePayloads(folder / PAYLOADS_FOLDER),
+        secrets=secrets or EnvSecrets(file=settings.secrets_file),
+    )
+
+
+def _tunables(settings: Settings) -> Tunables:
+    return Tunables(
+        lease_ms=settings.lease_ms,
+        silence_ms=settings.silence_ms,
+        outbox_grace_ms=settings.outbox_grace_ms,
+        retry_grace_ms=settings.retry_grace_ms,
+        secrets_ttl_ms=settings.secrets_ttl_ms,
+        retention=settings.kept,
+        audit_days=settings.audit_days,
+        limits=settings.tenant_limits,
+        breaker=BreakerRules(
+            failures=settings.breaker_failures,
+            percent=settings.breaker_percent,
+            window_ms=settings.breaker_window_ms,
+            open_ms=settings.breaker_open_ms,
+            max_open_ms=settings.breaker_max_open_ms,
+            probe_ms=settings.breaker_probe_ms,
         ),
     )
-    if start is not None:
-        engine.spawn(start, "weft-warm-up")
-    if settings.auth_issuers:
-        engine.spawn(front.warm_up(), "weft-issuer-keys")
-    if front.warning:
-        log.warning(front.warning, extra={"action": "auth.development"})
-    return engine
 
 
 def _tracer(settings: Settings, metrics: Metrics) -> Tracer:

@@ -7,7 +7,7 @@ or no answer), `Throttled`; `NotFound` where an instance does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -65,6 +65,11 @@ class Orchestrations(Protocol):
         """What is known of it; None if it does not exist."""
         ...
 
+    async def open_of(self, names: Collection[str]) -> dict[str, list[str]]:
+        """Ids of all instances of these orchestrator functions that have not ended; a function that
+        has none is left out. Reads all open instances of the hub."""
+        ...
+
     async def raise_event(self, instance: str, name: str, payload: str) -> None:
         """Hand it an external event, kept until it asks for one. Raises `NotFound`, also of one
         that has ended."""
@@ -76,11 +81,12 @@ class Orchestrations(Protocol):
         ...
 
     async def suspend(self, instance: str, reason: str) -> None:
-        """Let it rest; events are kept. Raises `NotFound`, also of one that has ended."""
+        """Let it rest, and those below it; events are kept. Raises `NotFound`, also of one that has
+        ended."""
         ...
 
     async def resume(self, instance: str, reason: str) -> None:
-        """Go on. Raises `NotFound`, also of one that has ended."""
+        """Go on, and those below it. Raises `NotFound`, also of one that has ended."""
         ...
 
     async def rewind(self, instance: str, reason: str) -> None:
@@ -89,8 +95,8 @@ class Orchestrations(Protocol):
         ...
 
     async def purge(self, instance: str) -> None:
-        """Delete the history of one that has ended, and of those below it. Not an error if there is
-        none."""
+        """Delete the history of one that has ended, and of those below it; what goes on below is
+        ended. Not an error if there is none. Raises `Unavailable` while one of them is ending."""
         ...
 
     async def close(self) -> None:
@@ -114,6 +120,10 @@ class CodeWorkflows(Protocol):
         """The Azure function of a version. Raises `KeyError`."""
         ...
 
+    def description(self, name: str, version: int) -> str:
+        """What its author says about it; may be empty. Raises `KeyError`."""
+        ...
+
     def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """JSON Schema of its input; None: anything. Raises `KeyError`."""
         ...
@@ -135,6 +145,10 @@ class Empty:
         return ()
 
     def function(self, name: str, version: int) -> str:
+        """Raises `KeyError`."""
+        raise KeyError(name, version)
+
+    def description(self, name: str, version: int) -> str:
         """Raises `KeyError`."""
         raise KeyError(name, version)
 
@@ -248,5 +262,7 @@ class OrchestratorFunction:
 # What code workflows and the functions behind them call each other by.
 ACTIVITY_FUNCTION: Final = "weft_activity"
 BULK_FUNCTION: Final = "weft_bulk"
+CALL_FUNCTION: Final = "weft_call"
+"""The orchestrator function that retries an activity, or finds the latest version of a child."""
 ENDED_FUNCTION: Final = "weft_ended"
 SUPPORT_FUNCTION: Final = "weft_support"

@@ -30,10 +30,14 @@ class Span(Protocol):
     if there is no trace; `recorded`: somebody will see it, so attributes are worth making."""
 
     @property
-    def traceparent(self) -> str: ...
+    def traceparent(self) -> str:
+        """W3C trace context of this span."""
+        ...
 
     @property
-    def recorded(self) -> bool: ...
+    def recorded(self) -> bool:
+        """Whether somebody will see it."""
+        ...
 
     def note(self, attributes: Attributes) -> None:
         """Add what became known meanwhile."""
@@ -128,7 +132,9 @@ class Instrument:
 class Listener(Protocol):
     """Hears each value of a histogram as it is observed."""
 
-    def __call__(self, name: str, label: str, value: float) -> None: ...
+    def __call__(self, name: str, label: str, value: float) -> None:
+        """`value` in seconds."""
+        ...
 
 
 class MetricSource(Protocol):

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from orchestrator.domain.authz import ROLES
 from orchestrator.domain.identity import ClaimRules, Issuer, is_tenant
+from orchestrator.domain.jsontypes import Json
 from orchestrator.settings_rules import CLOUD_HOST, FUNCTIONS_HOST, LOOPBACK
 
 DIRECTORY: Final = "{tenantid}"
@@ -102,14 +103,14 @@ EasyClaims: TypeAlias = Annotated[ClaimRules, BeforeValidator(parse_easy_claims)
 Tenant: TypeAlias = Annotated[str, AfterValidator(_check_tenant)]
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> Json:
     try:
         return orjson.loads(text or "null")
     except orjson.JSONDecodeError as error:
         raise ValueError(f"is no JSON: {error.msg} at character {error.pos}") from None
 
 
-def _known(entry: Any, names: Sequence[str], at: str, faults: list[str]) -> dict[str, Any]:
+def _known(entry: Json, names: Sequence[str], at: str, faults: list[str]) -> dict[str, Json]:
     if not isinstance(entry, dict):
         faults.append(f"{at}: must be an object")
         return {}
@@ -119,7 +120,7 @@ def _known(entry: Any, names: Sequence[str], at: str, faults: list[str]) -> dict
     return entry
 
 
-def _issuer(entry: Any, at: str, faults: list[str]) -> Issuer:
+def _issuer(entry: Json, at: str, faults: list[str]) -> Issuer:
     given = _known(entry, _ISSUER, at, faults)
     issuer = _text(given, "issuer", at, faults, required=True)
     jwks = _text(given, "jwks", at, faults)
@@ -143,13 +144,13 @@ def _issuer(entry: Any, at: str, faults: list[str]) -> Issuer:
         )
     return Issuer(
         issuer=issuer,
-        audiences=tuple(audiences),
+        audiences=tuple(map(str, audiences)),
         jwks=jwks,
         rules=replace(rules, alias=alias),
     )
 
 
-def _rules(given: dict[str, Any], at: str, faults: list[str]) -> ClaimRules:
+def _rules(given: Mapping[str, Json], at: str, faults: list[str]) -> ClaimRules:
     claims = _known(given.get("claims", {}), _CLAIMS, f"{at}.claims", faults)
     named = {
         name: _text(claims, name, f"{at}.claims", faults) for name in claims if name in _CLAIMS
@@ -176,16 +177,16 @@ def _rules(given: dict[str, Any], at: str, faults: list[str]) -> ClaimRules:
     )
 
 
-def _map(given: dict[str, Any], name: str, at: str, faults: list[str]) -> dict[str, str]:
+def _map(given: Mapping[str, Json], name: str, at: str, faults: list[str]) -> dict[str, str]:
     value = given.get(name, {})
     if not isinstance(value, dict) or not all(map(_is_name, [*value, *value.values()])):
         faults.append(f"{at}.{name}: must be an object of texts")
         return {}
-    return value
+    return {key: str(text) for key, text in value.items()}
 
 
 def _text(
-    given: dict[str, Any], name: str, at: str, faults: list[str], *, required: bool = False
+    given: Mapping[str, Json], name: str, at: str, faults: list[str], *, required: bool = False
 ) -> str:
     value = given.get(name)
     if value is None and not required:
@@ -196,7 +197,7 @@ def _text(
     return ""
 
 
-def _is_name(value: Any) -> bool:
+def _is_name(value: Json) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 

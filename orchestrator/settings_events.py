@@ -1,7 +1,7 @@
 """`WEFT_PUBLISH_TARGETS`: where events may be published to, by name.
 
 Definitions name a target; only the operator says where that is. So nobody who may publish a
-workflow can make the platform's identity send to an address of his choice.
+workflow can make the platform's identity send to an address of their choice.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Property tests have no time limit of their own: on a machine that is busy with something else they
 would fail for being slow, not for being wrong. pytest's limit per test stays.
+
+Typer's test runner makes the whole command line anew for each call, a tenth of a second of hundreds
+of tests. Real processes make it once, and so do the tests of one.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import gc
 from collections.abc import Generator
 
 import pytest
+import typer.testing
 from httpx._config import create_ssl_context
 from hypothesis import HealthCheck, settings
 
@@ -53,3 +57,6 @@ def certificates() -> Generator[None]:
         place = "httpx._transports.default.create_ssl_context"
         patch.setattr(place, functools.cache(create_ssl_context))
         yield
+
+
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]

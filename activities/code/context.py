@@ -22,10 +22,7 @@ from orchestrator.domain.defaults import DEFAULT_TIMEOUT_MS, MAX_ATTEMPT_TIMEOUT
 from orchestrator.domain.durations import format_duration
 from orchestrator.domain.orchestration import Envelope
 from orchestrator.domain.orchestration_result import child_id, decode_output
-from orchestrator.ports_durable import ACTIVITY_FUNCTION, Pending, Replay
-
-CALL_FUNCTION: Final = "weft_call"
-"""The orchestrator function that retries an activity, or finds the latest version of a child."""
+from orchestrator.ports_durable import ACTIVITY_FUNCTION, CALL_FUNCTION, Pending, Replay
 
 
 class ReplayLogger(logging.LoggerAdapter[logging.Logger]):

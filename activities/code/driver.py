@@ -13,13 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from activities.code.context import CALL_FUNCTION, CodeContext, child_frame
+from activities.code.context import CodeContext, child_frame
 from activities.code.frame import Frame
 from activities.code.registry import CodeRegistry, CodeWorkflow
 from activities.code.retry import policy_from
 from activities.code.tasks import ContinueAsNew, SignalTask, Task, TaskFailed, failure_in
 from activities.code.values import check_size, to_json
 from activities.failures import failure_of
+from activities.outputs import NotAsDeclared, as_declared
 from activities.values import findings
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
@@ -31,6 +32,7 @@ from orchestrator.domain.topology import INLINE_PAYLOAD_BYTES
 from orchestrator.ports import ActivityFailed
 from orchestrator.ports_durable import (
     ACTIVITY_FUNCTION,
+    CALL_FUNCTION,
     ENDED_FUNCTION,
     SUPPORT_FUNCTION,
     OrchestratorFunction,
@@ -161,10 +163,9 @@ def _output(replay: Replay, frame: Frame, workflow: CodeWorkflow, value: Any) ->
     adapter = workflow.output
     if adapter is not None:
         try:
-            checked = adapter.validate_python(value)
-            value = adapter.dump_python(checked, mode="json", by_alias=True, warnings="error")
-        except ValidationError as error:
-            message = f"the output of {workflow.name} is not valid: {findings(error)}"
+            value = as_declared(adapter, value)
+        except NotAsDeclared as error:
+            message = f"the output of {workflow.name} is not valid: {error}"
             raise ActivityFailed(_final(FailureType.OUTPUT_INVALID, message)) from None
     what = f"the output of {workflow.name}"
     data = jsonvalues.dumps(to_json(value, what=what))
@@ -188,7 +189,7 @@ def _tell(replay: Replay, envelope: Envelope) -> Steps:
         "item": envelope.item,
         "instance": replay.instance,
     }
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # losing it costs time only: the sweeper looks as well
         yield replay.activity(ENDED_FUNCTION, _text(word))
 
 

@@ -1,4 +1,5 @@
-"""Finds what would make a code workflow decide otherwise in a replay, by reading its source.
+"""Finds what would make a code workflow decide otherwise in a replay, by reading its source; and
+what its context does not have, or would not begin.
 
 Looks at functions under `@code_workflow` and at those of the same module that they call. What they
 do through other modules, or on objects whose type is not written down, is not seen: a clean report
@@ -13,12 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from activities.code.lint_rules import CHANGES, FILE_METHODS, LOG, OUTSIDE, PARALLEL, rule_of
+from activities.code.context import CodeContext
+from activities.code.lint_rules import (
+    CHANGES,
+    DURABLE,
+    FILE_METHODS,
+    LOG,
+    OUTSIDE,
+    PARALLEL,
+    STEPS,
+    rule_of,
+)
+from orchestrator.domain.nearest import Nearest
 
 ALLOW: Final = "# weft: allow"
 DECORATOR: Final = "code_workflow"
 ORDER: Final = "sort it first (`sorted(…)`): the order of a set differs from process to process"
 STATE: Final = "keep it in a local variable, or in the input of the next generation"
+CONTEXT: Final = frozenset({name for name in dir(CodeContext) if name[0] != "_"} | {"log"})
+"""What a code workflow's context has."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -120,6 +134,11 @@ class _Reader:
             for node in inner
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
+        self.contexts = {
+            one.arg
+            for place, one in enumerate(function.args.posonlyargs + function.args.args)
+            if (place == 0 and function in module.workflows) or _is_context(one.annotation)
+        }
         shared = {name for node in inner if isinstance(node, ast.Global) for name in node.names}
         self.locals = (set(given) | stored) - shared
         self.sets = {
@@ -143,8 +162,24 @@ class _Reader:
                 yield node, "async", "nothing is awaited in a code workflow", PARALLEL
             elif isinstance(node, ast.Global):
                 yield node, "state", f"`global {', '.join(node.names)}`", STATE
+            yield from self._context(node)
             yield from self._order(node)
             yield from self._state(node)
+
+    def _context(self, node: ast.AST) -> Iterator[tuple[Any, str, str, str]]:
+        """Names that the context does not have, and steps that nobody yields."""
+        called = node.value if isinstance(node, ast.Expr) else node
+        asked = called.func if isinstance(called, ast.Call) else called
+        if not isinstance(asked, ast.Attribute) or not isinstance(asked.value, ast.Name):
+            return
+        name, context = asked.attr, asked.value.id
+        if context not in self.contexts:
+            return
+        if isinstance(node, ast.Attribute) and name not in CONTEXT and name[0] != "_":
+            mend = DURABLE.get(name) or Nearest().hint(name, CONTEXT) or "see the list in the docs"
+            yield node, "context", f"{context} has no {name}", mend
+        elif isinstance(node, ast.Expr) and isinstance(called, ast.Call) and name in STEPS:
+            yield node, "yield", f"{context}.{name}(…) never begins", "yield it, or what holds it"
 
     def _name(self, node: ast.Attribute | ast.Name) -> Iterator[tuple[Any, str, str, str]]:
         if isinstance(node.ctx, ast.Load):
@@ -239,6 +274,10 @@ def _imports(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 def _names(node: ast.expr) -> Iterator[ast.Name]:
     return (one for one in ast.walk(node) if isinstance(one, ast.Name))
+
+
+def _is_context(annotation: ast.expr | None) -> bool:
+    return annotation is not None and ast.unparse(annotation).strip("'\"").endswith("CodeContext")
 
 
 def _is_logger(node: ast.Attribute | ast.Name, own: set[str]) -> bool:

@@ -70,6 +70,38 @@ RULES: Final[dict[str, tuple[str, str]]] = {
 }
 """A dotted name, or a module with all that is below it, -> code and mend. The longest name wins."""
 
+STEPS: Final = frozenset(
+    {"all", "any", "call_activity", "call_workflow", "sleep", "wait_for_signal"}
+)
+"""Methods of the context that make a task: it begins when it is yielded."""
+_ENTITIES: Final = (
+    "code workflows have no entities: keep the state in the input of the next generation "
+    "(ctx.continue_as_new), or where an activity can reach it"
+)
+DURABLE: Final[dict[str, str]] = {
+    "call_activity_with_retry": "use `yield ctx.call_activity(…, retry=Retry(…))`",
+    "call_entity": _ENTITIES,
+    "call_http": "write an activity that does it, and yield ctx.call_activity(…)",
+    "call_sub_orchestrator": "use `yield ctx.call_workflow(…)`",
+    "call_sub_orchestrator_with_retry": "use `yield ctx.call_workflow(…)`, in a loop of your own",
+    "create_timer": "use `yield ctx.sleep(…)`",
+    "current_utc_datetime": NOW,
+    "get_input": "take it as the second parameter of the function",
+    "instance_id": "use ctx.execution",
+    "lock": _ENTITIES,
+    "new_guid": ID,
+    "new_uuid": ID,
+    "set_custom_status": "use ctx.set_status(…)",
+    "signal_entity": _ENTITIES,
+    "task_all": PARALLEL,
+    "task_any": PARALLEL,
+    "wait_for_any": PARALLEL,
+    "wait_for_external_event": "use `yield ctx.wait_for_signal(…)`",
+    "when_all": PARALLEL,
+    "when_any": PARALLEL,
+}
+"""What Durable Functions' own context has, and what stands for it here."""
+
 HARMLESS: Final = frozenset({"os.path", "os.sep", "os.linesep", "os.fspath", "os.PathLike"})
 """Exceptions below a module of `RULES`."""
 TOUCHES_FILES: Final = frozenset({"exists", "isfile", "isdir", "getsize", "getmtime", "realpath"})

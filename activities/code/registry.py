@@ -18,6 +18,7 @@ from activities.errors import RegistrationError
 from activities.registry import place_of
 from orchestrator.domain.built_in import PREFIX
 from orchestrator.domain.definition_types import NAME_PATTERN
+from orchestrator.domain.orchestration import function_name
 
 NAME: Final = re.compile(NAME_PATTERN)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +41,7 @@ class CodeWorkflow:
     @property
     def function(self) -> str:
         """Name of its Azure function."""
-        return f"code_{self.name}_v{self.version}"
+        return function_name(self.name, self.version)
 
 
 class CodeRegistry:
@@ -74,6 +75,10 @@ class CodeRegistry:
     def function(self, name: str, version: int) -> str:
         """The Azure function of a version. Raises `KeyError`."""
         return self.get(name, version).function
+
+    def description(self, name: str, version: int) -> str:
+        """First line of its docstring, or what the decorator was given. Raises `KeyError`."""
+        return self.get(name, version).description
 
     def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """JSON Schema of its input; None: anything. Raises `KeyError`."""
@@ -164,6 +169,7 @@ def code_workflow(
     """Register the decorated generator function as a version of the code workflow `name`.
 
     `input`, `output`: pydantic models or other types, checked at start and end; None: any JSON.
+    `description`: shown in lists; the first line of the docstring unless given.
     Versions stand side by side: leave the old function where it is until nothing runs on it. The
     function is returned unchanged. Raises `RegistrationError`.
     """

@@ -18,7 +18,7 @@ from orchestrator.domain import jsonvalues
 from orchestrator.domain.durations import DurationError, parse_duration
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.orchestration_result import MAX_STEP_BYTES
+from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, step_too_large
 from orchestrator.ports import ActivityFailed
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
@@ -66,10 +66,7 @@ def check_size(size: int, *, what: str) -> None:
     """Raises `ActivityFailed` PAYLOAD_TOO_LARGE, not retryable."""
     if size <= MAX_STEP_BYTES:
         return
-    message = (
-        f"{what} has {size} bytes of JSON, one step of a code workflow may have {MAX_STEP_BYTES}; "
-        "store the data elsewhere and pass a reference"
-    )
+    message = step_too_large(what, size)
     raise ActivityFailed(
         Failure(type=FailureType.PAYLOAD_TOO_LARGE, message=message, retryable=False)
     )

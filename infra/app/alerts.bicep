@@ -11,11 +11,35 @@ var ended = 'AppMetrics | where Name == "weft_executions_total" | extend status 
 // Starts that were answered; the function's own failures are `server-errors`.
 var starts = 'AppRequests | where Name == "start_execution" and isnotempty(Url) and toint(ResultCode) < 500'
 
+// What goes in and what comes of it; repairs of the kind `task` are dispatched and not begun.
+var flow = 'AppMetrics | where Name in ("weft_executions_total", "weft_commits_total", "weft_repairs_total", "weft_attempts_total") | extend label = case(Name == "weft_executions_total", tostring(Properties.status), Name == "weft_repairs_total", tostring(Properties.kind), "")'
+
 // Minutes; a minute is bad if the oldest message waited for more than 60 s in it.
-var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize oldest = max(Max) by minute = bin(TimeGenerated, 1m)'
+var minutes = 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize oldest = max(Sum) by minute = bin(TimeGenerated, 1m)'
 
 // runbook: a file in docs/runbooks/; burning fast or slowly, the cause is sought alike.
 var queries = [
+  {
+    // All others hear what the app says of itself. This one hears that it says nothing.
+    name: 'silent'
+    runbook: 'silent'
+    title: 'The app has reported nothing for 15 minutes'
+    detail: 'The sweeper measures the outbox every 15 s, whether there is work or not. No other alert can tell.'
+    window: 'PT15M'
+    severity: 1
+    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = count() | where value == 0'
+  }
+  {
+    // Service Bus tells nobody how old a message is that nobody receives, so `queue-oldest` is silent
+    // just then. What is accepted must be decided, and what is sent again must at last be begun.
+    name: 'unheard'
+    runbook: 'dispatch'
+    title: 'Work is accepted or sent, and nobody takes it'
+    detail: 'A trigger does not listen, or every worker is taken. In 15 minutes starts without a decision, or tasks sent again without an attempt that ended.'
+    window: 'PT15M'
+    severity: 1
+    query: '${flow} | summarize accepted = sumif(Sum, label == "accepted" and TimeGenerated < ago(5m)), commits = sumif(Sum, Name == "weft_commits_total"), again = sumif(Sum, label == "task" and TimeGenerated < ago(5m)), attempts = sumif(Sum, Name == "weft_attempts_total") | where (accepted > 0 and commits == 0) or (again > 0 and attempts == 0)'
+  }
   {
     name: 'dead-letters'
     runbook: 'dead-letters'
@@ -32,7 +56,7 @@ var queries = [
     detail: 'Work comes in faster than it is done, or a trigger does not listen.'
     window: 'PT5M'
     severity: 2
-    query: 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize value = max(Max) by tostring(Properties.queue) | where value > 300'
+    query: 'AppMetrics | where Name == "weft_queue_oldest_seconds" | summarize value = max(Sum) by tostring(Properties.queue) | where value > 300'
   }
   {
     name: 'outbox-age'
@@ -41,7 +65,7 @@ var queries = [
     detail: 'Change feed, relay and sweeper all failed to send: no work is started.'
     window: 'PT5M'
     severity: 1
-    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = max(Max) | where value > 180'
+    query: 'AppMetrics | where Name == "weft_outbox_age_seconds" | summarize value = max(Sum) | where value > 180'
   }
   {
     name: 'server-errors'
@@ -59,7 +83,7 @@ var queries = [
     detail: 'A dependency fails; its tasks are postponed: weft breakers list.'
     window: 'PT5M'
     severity: 3
-    query: 'AppMetrics | where Name == "weft_breaker_state" | summarize value = max(Max) by tostring(Properties.dependency) | where value >= 2'
+    query: 'AppMetrics | where Name == "weft_breaker_state" | summarize value = max(Sum) by tostring(Properties.dependency) | where value >= 2'
   }
   {
     name: 'completion-burn-fast'
@@ -134,7 +158,7 @@ resource actions 'Microsoft.Insights/actionGroups@2023-01-01' = {
   }
 }
 
-resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
+resource rules 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [
   for rule in queries: {
     name: 'weft-${rule.name}'
     location: location
@@ -173,7 +197,7 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
 ]
 
 // The functions empty the dead-letter queues: what stays there was not even captured.
-resource stranded 'Microsoft.Insights/metricAlerts@2018-03-01' = {
+resource stranded 'Microsoft.Insights/metricAlerts@2026-01-01' = {
   name: 'weft-stranded-messages'
   location: 'global'
   tags: tags

@@ -149,7 +149,6 @@ resource site 'Microsoft.Web/sites@2025-05-01' = {
     }
     siteConfig: {
       minTlsVersion: '1.2'
-      ftpsState: 'Disabled'
       http20Enabled: true
       appSettings: [for setting in items(settings): { name: setting.key, value: setting.value }]
     }

@@ -5,7 +5,7 @@ param startDate string
 param emails string[]
 param actionGroupId string
 
-resource budget 'Microsoft.Consumption/budgets@2023-11-01' = {
+resource budget 'Microsoft.Consumption/budgets@2024-08-01' = {
   name: name
   properties: {
     category: 'Cost'

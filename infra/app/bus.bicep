@@ -47,7 +47,7 @@ var queues = [
   }
 ]
 
-resource bus 'Microsoft.ServiceBus/namespaces@2024-01-01' = {
+resource bus 'Microsoft.ServiceBus/namespaces@2026-01-01' = {
   name: name
   location: location
   tags: tags
@@ -64,7 +64,7 @@ resource bus 'Microsoft.ServiceBus/namespaces@2024-01-01' = {
 }
 
 // Event Grid comes through as a trusted service, under its topic's identity.
-resource rules 'Microsoft.ServiceBus/namespaces/networkRuleSets@2024-01-01' = if (!publicAccess) {
+resource rules 'Microsoft.ServiceBus/namespaces/networkRuleSets@2026-01-01' = if (!publicAccess) {
   parent: bus
   name: 'default'
   properties: {
@@ -74,7 +74,7 @@ resource rules 'Microsoft.ServiceBus/namespaces/networkRuleSets@2024-01-01' = if
   }
 }
 
-resource busQueues 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' = [
+resource busQueues 'Microsoft.ServiceBus/namespaces/queues@2026-01-01' = [
   for queue in queues: {
     parent: bus
     name: queue.name

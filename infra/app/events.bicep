@@ -14,11 +14,11 @@ param workspaceId string
 var senderRole = '69a216fc-b8fb-44d8-bc22-1f3c2cd27a39' // Azure Service Bus Data Sender
 var blobContributorRole = 'ba92f5b4-2d11-453d-a403-e96b0029c9fe' // Storage Blob Data Contributor
 
-resource bus 'Microsoft.ServiceBus/namespaces@2024-01-01' existing = {
+resource bus 'Microsoft.ServiceBus/namespaces@2026-01-01' existing = {
   name: busName
 }
 
-resource queue 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' existing = {
+resource queue 'Microsoft.ServiceBus/namespaces/queues@2026-01-01' existing = {
   parent: bus
   name: queueName
 }

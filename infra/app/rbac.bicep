@@ -43,11 +43,11 @@ resource payloadStorage 'Microsoft.Storage/storageAccounts@2025-06-01' existing 
   }
 }
 
-resource bus 'Microsoft.ServiceBus/namespaces@2024-01-01' existing = {
+resource bus 'Microsoft.ServiceBus/namespaces@2026-01-01' existing = {
   name: busName
 }
 
-resource queues 'Microsoft.ServiceBus/namespaces/queues@2024-01-01' existing = [
+resource queues 'Microsoft.ServiceBus/namespaces/queues@2026-01-01' existing = [
   for name in queueNames: {
     parent: bus
     name: name

@@ -12,8 +12,9 @@ from contextvars import ContextVar
 from typing import Any, Final, cast
 
 MAX_STEPS: Final = 200_000
-"""About a second. A step is an element that a loop visits, four calls of a function, or an amount
-of data that takes as long (the constants below and in `cel_loops`, `cel_patterns`)."""
+"""Of all expressions of one template together: about a second. A step is an element that a loop
+visits, four calls of a function, or an amount of data that takes as long (the constants below and
+in `cel_loops`, `cel_patterns`)."""
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Data that one evaluation may build, by a rough measure (`weigh`)."""
 
@@ -23,6 +24,7 @@ TOO_MUCH: Final = (
 )
 
 FEW_USES: Final = 8  # what is read more often could be repeated until memory or time ends
+HANDED_PER_STEP: Final = 4_096  # bytes that an evaluation is handed
 LOOKED_AT_PER_STEP: Final = 16_384  # bytes that names stand for where they are read
 
 _CALL: Final = 0.25
@@ -37,10 +39,10 @@ class UnusableError(Exception):
 
 
 class budgeted:
-    """`with budgeted():` a fresh budget for what is evaluated inside."""
+    """`with budgeted():` one budget for all that is evaluated inside."""
 
     def __enter__(self) -> None:
-        self._token = _left.set([MAX_STEPS])
+        self._token = _left.set(_left.get() or [MAX_STEPS])
 
     def __exit__(self, *_: object) -> None:
         _left.reset(self._token)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from orchestrator.domain.cel_budget import (
+    HANDED_PER_STEP,
     LOOKED_AT_PER_STEP,
     MAX_BYTES,
     TOO_MUCH,
@@ -32,7 +33,6 @@ from orchestrator.domain.cel_reasons import run_reason
 from orchestrator.domain.cel_refs import Loop
 from orchestrator.domain.cel_scope import Scope, Tree, readable, tree
 
-_BYTES_PER_STEP: Final = 4096  # handed to a piece of work
 _CHARS_PER_STEP: Final = 256  # of a loop's body
 _PIECE_OF_COPYING: Final = 16  # map and filter: the library's cost grows with its square
 _PIECE: Final = 256
@@ -138,7 +138,7 @@ class LoopRun:
             read = known.looked_at(loop, own, len(piece))
             handed = known.roots + known.outer + own
             self._spend(len(piece) * (1 + loop.length // _CHARS_PER_STEP) + known.maps)
-            self._spend(handed // _BYTES_PER_STEP + read // LOOKED_AT_PER_STEP)
+            self._spend(handed // HANDED_PER_STEP + read // LOOKED_AT_PER_STEP)
             if known.per_element(loop) * len(piece) + own * loop.variable_uses > MAX_BYTES:
                 raise UnusableError(TOO_MUCH)
             context = cel.Context(known.variables | {loop.items: piece}, self.functions)

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from orchestrator.domain.cel_budget import (
     FEW_USES,
+    HANDED_PER_STEP,
     LOOKED_AT_PER_STEP,
     MAX_BYTES,
     TOO_MUCH,
@@ -51,6 +52,7 @@ class Expression:
         "_reads",
         "_uses",
         "dynamic_tasks",
+        "heavy",
         "names",
         "path",
         "reads",
@@ -86,6 +88,7 @@ class Expression:
         self._uses = found.root_uses
         self._reads = [(name, tree(keys)) for name, keys in found.paths.items() if name in ROOTS]
         self._functions = implementations(found.functions)
+        self.heavy = bool(loops or self._functions)
 
     @classmethod
     def compile(cls, source: str) -> Expression:
@@ -114,8 +117,9 @@ class Expression:
         loops: LoopRun | None = None
         try:
             variables = {name: readable(scope, name, keys) for name, keys in self._reads}
+            weight = weigh(variables)
+            spend(weight // HANDED_PER_STEP)
             if self._uses > FEW_USES:
-                weight = weigh(variables)
                 if weight * self._uses > MAX_BYTES:
                     raise ValueRefused(TOO_MUCH)
                 spend(looked_at(weight, self._uses) // LOOKED_AT_PER_STEP)

@@ -1,6 +1,7 @@
-"""A definition to the `Workflow` that is run: ids become positions, texts become programs, and
-every policy field that was left out gets its value (task, then the definition's `defaults`, then
-the platform's), one by one."""
+"""From a definition to the `Workflow` that is run.
+
+Ids become positions, texts become programs, and every policy field that was left out gets its value
+(task, then the definition's `defaults`, then the platform's), one by one."""
 
 from __future__ import annotations
 
@@ -72,6 +73,7 @@ def compile_workflow(validated: Validated) -> Workflow:
     for position, task in enumerate(tasks):
         for need in task.needs:
             successors[need].append(position)
+    output = None if definition.output is None else Template.compile(definition.output)
     return Workflow(
         name=definition.name,
         tasks=tasks,
@@ -81,7 +83,7 @@ def compile_workflow(validated: Validated) -> Workflow:
         timeout_ms=definition.timeout,
         priority=Priority(definition.priority),
         # A null output is the same as none: the execution's output is null.
-        output=None if definition.output is None else Template.compile(definition.output),
+        output=output,
         input_schema=definition.input,
         signals=signal_tasks(tasks),
         notify=tuple(
@@ -103,6 +105,10 @@ def compile_workflow(validated: Validated) -> Workflow:
             if isinstance(task, DurableDo)
             for name in task.signals or ()
         },
+        heavy=any(
+            one is not None and one.heavy
+            for one in (output, *(e for t in tasks for e in (t.when, t.until, t.items)))
+        ),
     )
 
 

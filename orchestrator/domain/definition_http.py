@@ -1,5 +1,6 @@
-"""The `request` of an http task. What the http activity would refuse at run time is refused here
-already, as far as it can be seen before the expressions have values."""
+"""The `request` of an http task: what the activity would refuse at run time is refused here.
+
+As far, that is, as it can be seen before the expressions have values."""
 
 from __future__ import annotations
 

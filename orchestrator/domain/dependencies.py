@@ -17,6 +17,9 @@ MAX_NAME_CHARS: Final = 200
 NAME_RULE: Final = f"1 to {MAX_NAME_CHARS} printable characters without white space and / \\ ? # %"
 _NAME: Final = re.compile(r"[^\s/\\?#%]+")
 _FIXED: Final = re.compile(r"[a-z]+://[^/?#$]+[/?#]", re.IGNORECASE)
+NOWHERE: Final = ".invalid"
+"""Ends names that never exist (RFC 2606), so nothing is behind them that a breaker could spare. The
+canary of `weft smoke` fails on such a name, on purpose and perhaps often."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 TROUBLE: Final = frozenset(
@@ -110,6 +113,8 @@ def host_of(url: object) -> str:
     if scheme not in _PORTS or not host:
         return ""
     host = f"[{host}]" if ":" in host else host.rstrip(".")
+    if host.endswith(NOWHERE):
+        return ""
     name = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
     return name if is_name(name) else ""
 

@@ -1,7 +1,7 @@
 """Checks of `durable` tasks: is the orchestration known, and who gets which signal?
 
 A signal has one taker. So a name is either waited for by `signal` tasks, or handed to one `durable`
-task; of a map's items nobody could say which one is meant.
+task. It cannot be handed to one inside a map: nobody could say which item is meant.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.nearest import NOT_LOADED, Nearest
 
 
 class DurableCheck:
@@ -64,7 +64,7 @@ class DurableCheck:
         versions = self._known.get(name)
         if versions is None:
             message = f'no code workflow "{name[:80]}" is registered'
-            hint = self._nearest.hint(name, self._known)
+            hint = self._nearest.hint(name, self._known) or NOT_LOADED.format("code workflows")
             yield ErrorDetail(f"{path}.orchestration", message, "UNKNOWN_ORCHESTRATION", hint)
         elif type(version) is int and version not in versions:
             message = f'the code workflow "{name}" has no version {version}'

@@ -2,8 +2,7 @@
 
 One reader for the definition, the API and the command line, so that `30s` means the same
 everywhere. Two forms are read: the short one (`500ms`, `30s`, `1h30m`) and ISO 8601 (`PT1H30M`,
-`P1DT2H`, `P2W`). Years and months are
-refused: their length depends on the calendar.
+`P1DT2H`, `P2W`). Years and months are refused: their length depends on the calendar.
 """
 
 from __future__ import annotations

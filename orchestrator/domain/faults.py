@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from orchestrator.domain import definition as models
 from orchestrator.domain.definition_concurrency import Concurrency
 from orchestrator.domain.definition_http import HttpRequest
-from orchestrator.domain.definition_types import CUSTOM, Model
+from orchestrator.domain.definition_types import CUSTOM, NAME_PATTERN, Model
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
@@ -55,6 +55,9 @@ WRONG_TYPE: Final[dict[str, str]] = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "dict_attributes_type": "must be an object",
+}
+NAME_HINTS: Final = {
+    NAME_PATTERN: "lower-case letters, digits and hyphens, a letter first, at most 63",
 }
 LIMITS: Final[dict[str, str]] = {
     "greater_than_equal": "must be at least {ge}",
@@ -113,7 +116,7 @@ def _detail(
         return ErrorDetail(path, "a workflow needs at least one task", "NO_TASKS")
     code = "BAD_NAME" if kind == "string_pattern_mismatch" else "BAD_VALUE"
     message = LIMITS[kind].format(**context) if kind in LIMITS else found["msg"]
-    return ErrorDetail(path, message, code)
+    return ErrorDetail(path, message, code, NAME_HINTS.get(context.get("pattern", ""), ""))
 
 
 def _place(
@@ -171,7 +174,7 @@ def _unknown_field(
         hint = "a wait has no attempts: it takes as long as it says"
     else:
         known = [field.alias or key for key, field in model.model_fields.items()] if model else []
-        hint = nearest.hint(name, known)
+        hint = nearest.field_hint(name, known) if known else ""
     return ErrorDetail(path, f"`{name[:80]}` is not a field here", "UNKNOWN_FIELD", hint)
 
 

@@ -1,5 +1,6 @@
-"""The graph of `needs`: cycles, ancestors, and what can never start. Iterative throughout, because
-a chain of 10,000 tasks is legal and Python's stack is not that deep.
+"""The graph of `needs`: cycles, ancestors, and what can never start.
+
+Iterative throughout, because a chain of 10,000 tasks is legal and Python's stack is not that deep.
 
 Edges point from a task to its needs. Sets of tasks are ints used as bit sets: 10,000 tasks with
 10,000 ancestors each are 12 MB and a few milliseconds.

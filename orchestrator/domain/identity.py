@@ -65,8 +65,8 @@ def principal_of(claims: Mapping[str, Any], rules: ClaimRules) -> Principal:
     """Who the claims are about, and what they grant.
 
     Roles are granted in every tenant that the claims name, `TENANT/ROLE` in that one only. With
-    known scopes beside roles, a scope must be in both: a client that a user lent less than he has
-    gets no more. Unknown values grant nothing. Raises `UnauthenticatedError` without a usable
+    known scopes beside roles, a scope must be in both: a client to which a user lent less than they
+    have gets no more. Unknown values grant nothing. Raises `UnauthenticatedError` without a usable
     subject.
     """
     subject = _find(claims, rules.subject)

@@ -10,6 +10,10 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Final
 
+NOT_LOADED: Final = (
+    "{} are modules below activities/, found when an app starts: start it again, or deploy"
+)
+"""The hint for a name of the code's that nothing is near to; filled with what is looked for."""
 BUDGET: Final = 20_000  # comparisons per validation, about 0.1 to 0.2 s
 
 
@@ -30,3 +34,9 @@ class Nearest:
             folded.setdefault(candidate.lower(), candidate)
         close = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
         return f'did you mean "{folded[close[0]]}"?' if close else ""
+
+    def field_hint(self, name: str, known: Collection[str]) -> str:
+        """As `hint`, for a field; without a near one, all that there are."""
+        if len(name) > 128 or self._budget < len(known):
+            return ""
+        return self.hint(name, known) or f"the fields here are {', '.join(known)}"

@@ -27,8 +27,12 @@ from orchestrator.domain.payload import Payload
 VERSION: Final = 1
 MAX_INSTANCE_CHARS: Final = 100
 """Instance ids become keys of Azure Storage tables and names of blobs."""
+MAX_ROOT_CHARS: Final = 82
+"""Of the instance of a task: the ids of those that it starts begin with it, and say more."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:~-]+")
 
+_FUNCTION: Final = re.compile(r"code_(.+)_v([0-9]+)")
+_USE: Final = "code:"
 MAIN: Final = "main"
 """The one task of a code workflow."""
 
@@ -153,7 +157,7 @@ def instance_id(execution: str, task: str, item: int | None, number: int, *, own
 
 
 def _fits(id: str) -> bool:
-    return len(id) <= MAX_INSTANCE_CHARS and _PLAIN.fullmatch(id) is not None
+    return len(id) <= MAX_ROOT_CHARS and _PLAIN.fullmatch(id) is not None
 
 
 def next_instance(
@@ -207,4 +211,25 @@ def pin(name: str) -> str:
 
 def use_field(name: str, version: int) -> str:
     """Property of an execution document that says that it runs this version of a code workflow."""
-    return f"code:{name}:{version}"
+    return f"{_USE}{name}:{version}"
+
+
+def is_use(field: str) -> bool:
+    """Whether it is a `use_field`."""
+    return field.startswith(_USE)
+
+
+def function_name(name: str, version: int) -> str:
+    """The orchestrator function of a version of a code workflow."""
+    return f"code_{name}_v{version}"
+
+
+def workflow_of(function: str) -> tuple[str, int] | None:
+    """Name and version of the code workflow that an orchestrator function is (`function_name`)."""
+    found = _FUNCTION.fullmatch(function)
+    return None if found is None else (found[1], int(found[2]))
+
+
+def execution_in(instance: str) -> str:
+    """The execution that an instance, or one below it, belongs to; what is hashed is no one's."""
+    return instance.partition(":")[0]

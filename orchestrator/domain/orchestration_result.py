@@ -19,7 +19,7 @@ from typing import Final
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.orchestration import MAX_INSTANCE_CHARS
+from orchestrator.domain.orchestration import MAX_INSTANCE_CHARS, MAX_ROOT_CHARS
 from orchestrator.domain.payload import Payload
 
 VERSION: Final = 1
@@ -30,24 +30,36 @@ its scheduler takes messages of 1 MB, in which quotes count twice."""
 MAX_FAILURE_BYTES: Final = 4 * 1024
 """Of a failure in transit; it comes twice in what Durable tells."""
 
-_STEPS: Final = re.compile(r"[0-9]+\.[0-9]+(?::[0-9]+\.[0-9]+)*")
+HASH_CHARS: Final = MAX_INSTANCE_CHARS - MAX_ROOT_CHARS - len(":~")
+_STEPS: Final = re.compile(rf"(?::(?:[0-9]+\.[0-9]+|~[a-z2-7]{{{HASH_CHARS}}}))+$")
 _MARK: Final = re.compile(r"\[weft:([A-Za-z0-9_=-]+)\]")
+
+
+def step_too_large(what: str, size: int) -> str:
+    """Why `what`, of `size` bytes of JSON, is refused, and the way out."""
+    return (
+        f"{what} has {size} bytes of JSON, one step of a code workflow may have {MAX_STEP_BYTES}; "
+        "store the data elsewhere and pass a reference"
+    )
 
 
 def is_below(parent: str, id: str) -> bool:
     """Whether `id` is a `child_id` of `parent`, or one of such a child: the next instance of the
     same task also begins with the id of the first."""
-    return id.startswith(f"{parent}:") and _STEPS.fullmatch(id, len(parent) + 1) is not None
+    return id.startswith(f"{parent}:") and _STEPS.fullmatch(id, len(parent)) is not None
 
 
 def child_id(parent: str, generation: int, number: int) -> str:
-    """Id of the instance that is step `number` of a generation of `parent`. Those below an instance
-    are found by its id as a prefix, and a colon: Durable itself ends and deletes only the one that
-    it is told of. What would be too long is hashed, and not found."""
+    """Id of the instance that is step `number` of a generation of `parent`. All below the instance
+    of a task are found by its id as a prefix, and a colon: Durable itself ends and deletes only the
+    one that it is told of. Where the whole way would be too long, its hash stands in its place."""
     plain = f"{parent}:{generation}.{number}"
     if len(plain) <= MAX_INSTANCE_CHARS:
         return plain
-    return "h" + hashlib.sha256(plain.encode()).hexdigest()[:31]
+    way = _STEPS.search(parent)
+    root = parent if way is None else parent[: way.start()]
+    digest = base64.b32encode(hashlib.sha256(plain.encode()).digest()).decode().lower()
+    return f"{root}:~{digest[:HASH_CHARS]}"
 
 
 def encode_output(text: str | None, ref: Payload | None = None) -> str:

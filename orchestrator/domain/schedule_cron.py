@@ -42,7 +42,6 @@ MAX_CHARS: Final = 200
 
 _NAMES: Final = tuple(FIELDS)
 _DAY: Final = timedelta(days=1)
-_SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ERRORS: Final = (CronSimError, ValueError, TypeError, AssertionError)  # asserts are its own checks
 
@@ -79,7 +78,7 @@ class Cron:
         """Use `parse`."""
         self.expression = expression
         self.zone = zone
-        parsed = CronSim(expression, datetime(2000, 1, 1))
+        parsed = CronSim(expression, datetime(2000, 1, 1))  # noqa: DTZ001 (wall time, of no zone)
         self._days = parsed
         self._per_day = len(parsed.hours) * len(parsed.minutes)
 
@@ -194,7 +193,7 @@ def _readable(part: str, at: int) -> bool:
     parts = ["*"] * 5
     parts[at] = part
     try:
-        CronSim(" ".join(parts), datetime(2000, 1, 1))
+        CronSim(" ".join(parts), datetime(2000, 1, 1))  # noqa: DTZ001
     except CronSimError as error:
         # A day by itself always exists in some month.
         return "Wrong number" in str(error)

@@ -2,9 +2,11 @@
 against.
 
 The library's own would stop the process that checks: `pattern` backtracks (`^(a+)+$` against thirty
-letters takes minutes), `uniqueItems` compares every pair, and references that each name two others
-double with every level. Here patterns are matched in linear time (RE2 syntax, as in expressions),
-unique items are looked up, and every keyword that is applied counts against a budget.
+letters takes minutes), `uniqueItems` compares every pair, `enum` every value, `unevaluatedItems`
+every index, and references that each name two others double with every level. Here patterns are
+matched in linear time (RE2 syntax, as in expressions), unique and listed items are looked up, and
+every keyword that is applied counts against a budget, with what it goes through: the entries of the
+keyword itself, the elements of the value.
 """
 
 from __future__ import annotations
@@ -24,12 +26,19 @@ from orchestrator.domain.jsontypes import Json
 BUDGET: Final = 1_000_000
 """Keywords applied in one check, about two seconds: several times what a body of one megabyte needs
 under a usual schema."""
+ENTRIES_PER_KEYWORD: Final = 20  # of a keyword's own list or object that is gone through
+PAIRS_PER_KEYWORD: Final = 50
+NODES_PER_KEYWORD: Final = 2  # values that are made comparable, or compared
+ELEMENT_COST: Final = 2  # of holding an element against a schema, even an empty one
+BRANCH_COST: Final = 2  # of trying another schema on the same value
 PATTERN_COST: Final = 20  # of one match, counted in other keywords
 WORK_PER_KEYWORD: Final = 400  # size of the pattern times characters: as long as one keyword
 REFERENCE_COST: Final = 10  # of following one reference
 
 _EMPTY: Final[Registry[Any]] = Registry()
 _left: ContextVar[list[int]] = ContextVar("schema budget")
+_listed: ContextVar[dict[int, tuple[object, Any]]] = ContextVar("schema lists")
+"""By identity of a schema's list or value: itself, so that it stays, and what was made of it."""
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
@@ -52,9 +61,11 @@ class bounded:
 
     def __enter__(self) -> None:
         self._token = _left.set([BUDGET])
+        self._lists = _listed.set({})
 
     def __exit__(self, *_: object) -> None:
         _left.reset(self._token)
+        _listed.reset(self._lists)
 
 
 def _found(pattern: str, text: str) -> bool:
@@ -69,9 +80,21 @@ def _spend(cost: int) -> None:
         raise TooCostly
 
 
-def _counted(keyword: Keyword, cost: int) -> Keyword:
+def _counted(name: str, keyword: Keyword) -> Keyword:
+    cost = REFERENCE_COST if name in _REFERENCES else 1
+    each, pairs, branches = name in _EACH, name in _PAIRS, name in _BRANCHES
+
     def apply(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        _spend(cost)
+        spent = cost
+        if isinstance(value, list | dict) and name not in _OWN_LISTS:
+            entries = len(cast("list[Any]", value))
+            spent += entries * BRANCH_COST if branches else entries // ENTRIES_PER_KEYWORD
+        if each and isinstance(instance, list | dict):
+            elements = len(cast("list[Any]", instance))
+            spent += elements * ELEMENT_COST
+            if pairs:
+                spent += elements * elements // PAIRS_PER_KEYWORD
+        _spend(spent)
         return keyword(validator, value, instance, schema)
 
     return apply
@@ -115,6 +138,28 @@ def _additional_properties(
             yield from validator.descend(instance[key], additional, path=key)
 
 
+def _enum(validator: Any, listed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    known = _made(listed, lambda: {_identity(one) for one in listed})
+    if _identity(instance) not in known:
+        yield ValidationError(f"{instance!r} is not one of {listed!r}")
+
+
+def _const(validator: Any, const: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if _made(const, lambda: _identity(const)) != _identity(instance):
+        yield ValidationError(f"{const!r} was expected")
+
+
+def _made(value: Any, make: Callable[[], Any]) -> Any:
+    """`make()`, once in a check for each list or object of the schema."""
+    if not isinstance(value, list | dict):
+        return make()
+    lists = _listed.get()
+    found = lists.get(id(cast("object", value)))
+    if found is None:
+        found = lists[id(cast("object", value))] = (cast("object", value), make())
+    return found[1]
+
+
 def _unique_items(
     validator: Any, unique: bool, instance: Any, schema: Any
 ) -> Iterator[ValidationError]:
@@ -128,6 +173,8 @@ def _identity(value: Json) -> object:
     """Equal for values that JSON Schema calls equal: 1 is 1.0, and neither is true."""
     if isinstance(value, bool) or value is None:
         return (type(value), value)
+    if isinstance(value, list | dict):
+        _spend(len(value) // NODES_PER_KEYWORD + 1)
     if isinstance(value, list):
         return ("list", *(_identity(item) for item in value))
     if isinstance(value, dict):
@@ -141,9 +188,20 @@ _OWN: Final[dict[str, Keyword]] = {
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
+    "enum": _enum,
+    "const": _const,
 }
+_OWN_LISTS: Final = ("enum", "const")
+"""What is in them is looked up."""
+_PAIRS: Final = ("unevaluatedItems", "unevaluatedProperties")
+"""The library looks each element up in a list of those that were evaluated."""
+_EACH: Final = (
+    *("items", "contains", "propertyNames", "additionalProperties", "uniqueItems"),
+    *_PAIRS,
+)
+_BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 _KEYWORDS: Final[dict[str, Keyword]] = {
-    name: _counted(_OWN.get(name, keyword), REFERENCE_COST if name in _REFERENCES else 1)
+    name: _counted(name, _OWN.get(name, keyword))
     for name, keyword in cast("Mapping[str, Keyword]", Draft202012Validator.VALIDATORS).items()
 }
 _Validator: Final[Any] = cast("Any", extend)(Draft202012Validator, _KEYWORDS)

@@ -1,8 +1,8 @@
 """How sensitive data flows through a workflow: what a task is given, and what it gives.
 
-Followed by the names in expressions, not by values: what reads a sensitive part, or computes with
-it, is sensitive as a whole; an expression that is a plain path passes the marks of what it names on
-as they are. What an activity or a service answers says its `outputSchema`.
+Followed by the names in expressions, not by values. What reads a sensitive part, or computes with
+it, is sensitive as a whole; an expression that is a plain path passes on the marks of what it
+names. What an activity or a service answers is marked by its `outputSchema`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Flow:
             fields = Fields({at: self._node(one, item) for at, one in enumerate(value)})
         else:
             return NONE
-        return fields if fields else NONE
+        return fields or NONE
 
     def _expression(self, expression: Expression, item: Marks) -> Marks:
         if expression.path is not None:

@@ -1,4 +1,4 @@
-"""Execution and task states, and the table of every transition that may happen.
+"""Execution and task statuses, and their codes. `transitions` says how they may change.
 
 A task's state is packed into one byte of the execution document (10,000 tasks must stay small), so
 each status has a one-letter code. `SKIPPED` has two codes because the reason is part of the state.
@@ -42,7 +42,6 @@ class TaskStatus(StrEnum):
 TERMINAL_EXECUTION: Final = frozenset(
     {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
 )
-TERMINAL_TASK: Final = frozenset({TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.CANCELLED})
 
 
 class Code:

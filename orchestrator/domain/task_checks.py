@@ -14,7 +14,7 @@ from orchestrator.domain.durations import DurationError, format_duration, parse_
 from orchestrator.domain.errors import ErrorDetail
 from orchestrator.domain.jsonschemas import check_schema
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.nearest import NOT_LOADED, Nearest
 
 _ACTIVITY: Final = re.compile(ACTIVITY_PATTERN)
 _NEEDS_AN_OUTCOME: Final = ("anyFailed", "anySucceeded")
@@ -113,7 +113,7 @@ class TaskCheck:
             return
         if not _ACTIVITY.fullmatch(name):
             return  # no name at all: the model says so
-        hint = self._nearest.hint(name, self._activities)
+        hint = self._nearest.hint(name, self._activities) or NOT_LOADED.format("activities")
         message = f'no activity "{name[:80]}" is registered'
         yield ErrorDetail(path, message, "UNKNOWN_ACTIVITY", hint)
 

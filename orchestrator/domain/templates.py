@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias, cast
 
+from orchestrator.domain.cel_budget import budgeted
 from orchestrator.domain.cel_program import Expression
 from orchestrator.domain.cel_scan import ExpressionError, find_end
 from orchestrator.domain.cel_scope import Scope
@@ -41,7 +42,8 @@ class Template:
 
     `expressions`: (path relative to the template, expression) in order. `names`, `tasks`,
     `secrets`, `dynamic_tasks`: the unions over them. `constant`: there is none. `single`: the
-    expression, if the template is exactly one. `source`: as it was written.
+    expression, if the template is exactly one. `source`: as it was written. `heavy`: evaluating it
+    may take long.
     """
 
     __slots__ = (
@@ -50,6 +52,7 @@ class Template:
         "constant",
         "dynamic_tasks",
         "expressions",
+        "heavy",
         "names",
         "secrets",
         "single",
@@ -70,6 +73,7 @@ class Template:
         self.tasks = frozenset[str]().union(*(e.tasks for e in found))
         self.secrets = frozenset[str]().union(*(e.secrets for e in found))
         self.dynamic_tasks = any(e.dynamic_tasks for e in found)
+        self.heavy = any(e.heavy for e in found)
         self.constant = not callable(evaluate)
         self.single = found[0] if isinstance(value, str) and compiler.whole else None
         self._evaluate = evaluate if callable(evaluate) else None
@@ -85,7 +89,10 @@ class Template:
     def evaluate(self, scope: Scope) -> Json:
         """The value in `scope`; it may share parts with it and with the template, so none must
         be changed. Raises `ExpressionError` with the path relative to the template."""
-        return self._value if self._evaluate is None else self._evaluate(scope)
+        if self._evaluate is None:
+            return self._value
+        with budgeted():  # else as many expressions as fit into a definition had one each
+            return self._evaluate(scope)
 
 
 class _Compiler:

@@ -37,9 +37,9 @@ def decode(data: bytes, max_bytes: int, language: str) -> str:
         ) from None
 
 
-def malformed(message: str, code: str, path: str = "$") -> MalformedError:
+def malformed(message: str, code: str, path: str = "$", hint: str = "") -> MalformedError:
     """An error with this one finding."""
-    return MalformedError(message, details=[ErrorDetail(path, message, code)])
+    return MalformedError(message, details=[ErrorDetail(path, message, code, hint)])
 
 
 def too_deep(max_depth: int, path: str) -> InvalidError:

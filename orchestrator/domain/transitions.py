@@ -1,8 +1,10 @@
 """Every change of status that may happen, as tables: (operation, from) -> to.
 
 Without one table per machine, the same rule lives in several `if`s and a late message slips through
-one of them. `evolve` and the workers ask `check`; `docs/state-machines.md` is printed from here
-(`python -m orchestrator.domain.transitions`), so that it cannot go stale.
+one of them. `evolve` asks the tables before it changes a state. Workers go by the task document
+itself (`engine/claims.py`); the simulation holds every change of one against its table.
+`docs/state-machines.md` is printed from here (`python -m orchestrator.domain.transitions`), so that
+it cannot go stale.
 
 Five machines: the execution; a task as the execution document shows it (written by orchestrators);
 an item of a map (same document and writer); and a task as its own task document shows it (written
@@ -153,7 +155,9 @@ WORKER: Final[Mapping[tuple[WorkerOperation, TaskStatus], TaskStatus]] = {
     (WorkerOperation.COMPLETE, _T.CANCELLED): _T.COMPLETED,  # likewise, after it was given back
     (WorkerOperation.FAIL, _T.RUNNING): _T.DEAD_LETTERED,
     (WorkerOperation.FAIL, _T.WAITING): _T.DEAD_LETTERED,
+    (WorkerOperation.FAIL, _T.RETRYING): _T.DEAD_LETTERED,  # past its deadline; or as below
     (WorkerOperation.FAIL, _T.QUEUED): _T.DEAD_LETTERED,  # a wait inside a map until no time
+    (WorkerOperation.FAIL, _T.CANCELLED): _T.DEAD_LETTERED,  # the same, after it was given back
     (WorkerOperation.GIVE_BACK, _T.QUEUED): _T.CANCELLED,
     (WorkerOperation.GIVE_BACK, _T.RETRYING): _T.CANCELLED,
     (WorkerOperation.GIVE_BACK, _T.WAITING): _T.CANCELLED,  # or the execution has settled it
@@ -218,26 +222,6 @@ def check_execution(operation: ExecutionOperation, status: ExecutionStatus) -> E
     return to
 
 
-def check_task(
-    operation: TaskOperation, status: TaskStatus, subject: str = "the task"
-) -> TaskStatus:
-    """The status in the execution document after `operation`. Raises `IllegalTransition`."""
-    to = TASK.get((operation, status))
-    if to is None:
-        raise IllegalTransition(operation, status, subject)
-    return to
-
-
-def check_worker(
-    operation: WorkerOperation, status: TaskStatus, subject: str = "the task"
-) -> TaskStatus:
-    """The status in the task document after `operation`. Raises `IllegalTransition`."""
-    to = WORKER.get((operation, status))
-    if to is None:
-        raise IllegalTransition(operation, status, subject)
-    return to
-
-
 def codes_from(
     table: Mapping[tuple[TaskOperation, TaskStatus], TaskStatus], operation: TaskOperation
 ) -> frozenset[int]:
@@ -260,7 +244,8 @@ def markdown() -> str:
         "",
         "Printed by `python -m orchestrator.domain.transitions`; a test compares this page with",
         "the code. An empty cell is forbidden: `evolve` raises `IllegalTransition`; an input that",
-        "would cause it (late, doubled or contradictory) is ignored before.",
+        "would cause it (late, doubled or contradictory) is ignored before. What workers write",
+        "(task attempt) is held against its table by the simulation, with every write.",
     ]
     for machine in MACHINES:
         columns = [s for s in machine.statuses if any(s == source for _, source in machine.table)]

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.domain.definition_types import CUSTOM, Model, Name
 from orchestrator.domain.errors import ErrorDetail
-from orchestrator.domain.faults import LIMITS, WRONG_TYPE
+from orchestrator.domain.faults import LIMITS, NAME_HINTS, WRONG_TYPE
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import child_path
 from orchestrator.domain.nearest import Nearest
@@ -117,7 +117,7 @@ def _detail(found: ErrorDetails, raw: Json, nearest: Nearest) -> ErrorDetail:
         return ErrorDetail(path, context["message"], context["code"], context["hint"])
     if kind == "extra_forbidden":
         known = [field.alias or key for key, field in model.model_fields.items()]
-        hint = nearest.hint(last, known)
+        hint = nearest.field_hint(last, known)
         return ErrorDetail(path, f"`{last[:80]}` is not a field here", "UNKNOWN_FIELD", hint)
     if kind == "missing":
         return ErrorDetail(path, f"`{last}` is missing", "MISSING_FIELD")
@@ -125,7 +125,7 @@ def _detail(found: ErrorDetails, raw: Json, nearest: Nearest) -> ErrorDetail:
         return ErrorDetail(path, WRONG_TYPE[kind], "WRONG_TYPE")
     code = "BAD_NAME" if kind == "string_pattern_mismatch" else "BAD_VALUE"
     message = LIMITS[kind].format(**context) if kind in LIMITS else found["msg"]
-    return ErrorDetail(path, message, code)
+    return ErrorDetail(path, message, code, NAME_HINTS.get(context.get("pattern", ""), ""))
 
 
 def _place(loc: tuple[int | str, ...], raw: Json) -> tuple[str, type[Model]]:

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from orchestrator.domain import tags as tag_rules
+from orchestrator.domain.cel_budget import budgeted
 from orchestrator.domain.cel_values import to_text
 from orchestrator.domain.cloudevents import CloudEvent
 from orchestrator.domain.errors import ErrorDetail, InvalidError
@@ -78,6 +79,12 @@ class Trigger:
             return False
         return subject.startswith(self.prefix) and subject.endswith(self.suffix)
 
+    @property
+    def heavy(self) -> bool:
+        """Whether its filter or its mapping may take long."""
+        parts = (self.filter, self.input, *self.tags.values())
+        return any(one is not None and one.heavy for one in parts)
+
     def passes(self, event: CloudEvent) -> bool:
         """What the filter says. Raises `TriggerFailed`."""
         if self.filter is None:
@@ -95,6 +102,10 @@ class Trigger:
     def mapped(self, event: CloudEvent) -> tuple[Json, dict[str, str]]:
         """Input and tags of the execution. Raises `TriggerFailed`."""
         scope, reason = Scope(event=event.scope), "mappingFailed"
+        with budgeted():
+            return self._mapped(scope, reason)
+
+    def _mapped(self, scope: Scope, reason: str) -> tuple[Json, dict[str, str]]:
         try:
             value = self.input.evaluate(scope)
         except ExpressionError as error:

@@ -29,7 +29,7 @@ from orchestrator.domain.references import (
     task_sites,
 )
 from orchestrator.domain.task_checks import TaskCheck, check_retry
-from orchestrator.domain.topology import MAX_TASKS
+from orchestrator.domain.topology import MAX_MAPS, MAX_TASKS
 
 SHOWN_OF_CYCLE: Final = 20  # tasks; a longer cycle is cut in the middle
 
@@ -147,6 +147,7 @@ def _check_whole(
     if isinstance(defaults, dict) and isinstance(retry := defaults.get("retry"), dict):
         yield from check_retry(retry, {}, "$.defaults.retry")
     yield from task_check.notify(raw.get("notify"))
+    yield from _check_maps(tasks)
     positions = {key: position for position, key in enumerate(tasks.by_key)}
     needs: list[list[int]] = []
     for key, task in tasks.by_key.items():
@@ -166,6 +167,18 @@ def _check_whole(
         yield from references.check(concurrency_site(group["key"]), None)
     if "output" in raw:
         yield from references.check(output_site(raw["output"]), None)
+
+
+def _check_maps(tasks: Tasks) -> Iterator[ErrorDetail]:
+    """One commit may have to write a document for each map, and a batch has room for so many: a
+    workflow with more would never get beyond its first decision."""
+    maps = sum(
+        1 for task in tasks.by_key.values() if isinstance(task, dict) and task.get("type") == "map"
+    )
+    if maps > MAX_MAPS:
+        message = f"{maps:,} tasks of type map, at most {MAX_MAPS} are allowed"
+        hint = "put some of them into child workflows"
+        yield ErrorDetail("$.tasks", message, "TOO_MANY_MAPS", hint)
 
 
 def _check_needs(

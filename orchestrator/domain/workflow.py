@@ -183,6 +183,8 @@ class Workflow:
     """Task -> its compensation: a task of its own, behind all that the definition names."""
     hears: Mapping[str, int] = field(default_factory=dict[str, int])
     """Signal name -> position of the `durable` task that it is handed to."""
+    heavy: bool = False
+    """The orchestrator evaluates expressions that may take long."""
     code: bool = False
     """A code workflow: its only task is the orchestration, and every signal is handed to it."""
 

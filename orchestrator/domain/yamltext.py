@@ -81,12 +81,21 @@ def parse_yaml(
             raise too_deep(max_depth, "$") from None
         mark = error.problem_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise malformed(f"the text is not YAML: {error.problem}{place}", "NOT_YAML") from None
+        message = f"the text is not YAML: {error.problem}{place}"
+        raise malformed(message, "NOT_YAML", hint=_tab_hint(text, mark)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # ValueError: an escape beyond Unicode in the pure Python scanner.
         reason = str(error).splitlines()[0] if str(error) else "unreadable"
         raise malformed(f"the text is not YAML: {reason}", "NOT_YAML") from None
     return builder.result()
+
+
+def _tab_hint(text: str, mark: yaml.Mark | None) -> str:
+    """What the parsers call a character that cannot start a token is mostly this one."""
+    lines = text.splitlines()
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    indent = line[: len(line) - len(line.lstrip())]
+    return "indent with spaces: YAML knows no tabs there" if "\t" in indent else ""
 
 
 def resolve(text: str) -> Scalar | Fault:

@@ -1,21 +1,22 @@
-"""Whether a tenant may have one more: the only place that refuses because of limits.
+"""Whether a tenant may start or store one more: the only place that refuses because of limits.
 
-Starts by people, replays, events, ticks and manual runs of schedules are asked for here. Children,
-retries and whatever else belongs to admitted work is not: refused there, it would fail half-done.
-Asked last, after everything else about the request was found right, so that a wrong request or the
-repeat of an earlier one costs nothing; and before anything is written.
+Asked for what somebody starts: executions, replays, events, ticks and manual runs of schedules. Not
+for children, retries and other consequences of admitted work: refusing those would leave an
+execution half done. Asked last, when the request itself was found right and before anything is
+written, so that a wrong or repeated request uses up nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.domain.errors import ErrorDetail, LimitError, TooLargeError
 from orchestrator.domain.failure import FailureType
+from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, step_too_large
 from orchestrator.domain.tenant_limits import MIN_PAYLOAD_BYTES, Limit
 from orchestrator.domain.topology import CATALOG
 from orchestrator.engine.claimcheck import PayloadTooLarge
@@ -41,7 +42,7 @@ class Seat:
 
 
 @asynccontextmanager
-async def start(engine: Engine, tenant: str, execution: str) -> AsyncIterator[Seat]:
+async def start(engine: Engine, tenant: str, execution: str) -> AsyncGenerator[Seat, None]:
     """Around the storing of a new execution: what it did not need is given back. Raises
     `LimitError`."""
     limits = await engine.part(LimitBook).of(tenant)
@@ -85,6 +86,15 @@ async def payload(engine: Engine, tenant: str, size: int, what: str, field: str 
     code = FailureType.PAYLOAD_TOO_LARGE
     details = [ErrorDetail(field or Limit.PAYLOAD, f"{allowed} allowed, now {size}", code)]
     raise TooLargeError(message, code=code, details=details)
+
+
+def step(size: int, what: str, field: str) -> None:
+    """Raises `TooLargeError` if `what` has more bytes of JSON than one step of a code workflow may:
+    it would fail there, which does not help whoever sent it."""
+    if size > MAX_STEP_BYTES:
+        code = FailureType.PAYLOAD_TOO_LARGE
+        details = [ErrorDetail(field, f"{MAX_STEP_BYTES} allowed, now {size}", code)]
+        raise TooLargeError(step_too_large(what, size), code=code, details=details)
 
 
 async def output(engine: Engine, tenant: str, size: int) -> None:

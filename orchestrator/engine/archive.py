@@ -9,9 +9,8 @@ document of the execution as it was stored, the execution's own last. Payloads t
 for a document stay where they are: the archive refers to them as the documents did.
 
 An execution is removed by `retain` and put back by `restoring`; this module only reads, writes and
-removes archives. The id has
-the time of the end in it, because an idempotency key gives an execution's id again once the first
-one is gone.
+removes archives. The id contains the time of the end, because an idempotency key gives the same
+execution id again once the first execution is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ TYPE: Final = "archived"
 PREFIX: Final = "archived:"
 GZIP: Final = 31  # zlib's number for a gzip header
 PAGE: Final = 50
-MAX_LINE_BYTES: Final = 4 * 1024 * 1024  # twice a stored document
 
 After = tuple[str | int, str] | None
 

@@ -16,11 +16,11 @@ from orchestrator.domain.deadlines import exceeded
 from orchestrator.domain.egress import ANYWHERE, Egress
 from orchestrator.domain.expressions import ExpressionError, Scope, Template
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.payload import Payload
-from orchestrator.domain.redaction import MASK, redacting
+from orchestrator.domain.redaction import MASK, current, redacting
+from orchestrator.domain.sensitive import masked
 from orchestrator.domain.topology import EXECUTIONS, MAP_CHUNK_ITEMS
 from orchestrator.domain.workflow import UNDO_SUFFIX, TaskSpec, TaskType
 from orchestrator.engine import (
@@ -34,6 +34,7 @@ from orchestrator.engine import (
     telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import LARGE_BYTES, aside, faults_of
 from orchestrator.engine.claimcheck import PayloadTooLarge
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.confidential import Confidential, filled
@@ -200,6 +201,8 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
     confidential.given(engine, claim, given)
     with redacting(confidential.texts):
         if spec.type is TaskType.PUBLISH:
+            # Who reads an event, or what it starts, need not be who may operate the execution.
+            call.input = masked(confidential.marks, given)
             workflow, hops = claim.aggregate.workflow.name, claim.aggregate.header.get("hops", 0)
             return jsonvalues.dumps(await publish.run(engine, call, spec.target, workflow, hops))
         if spec.type is TaskType.HTTP:
@@ -207,13 +210,13 @@ async def _run(engine: Engine, claim: Claim, limit_ms: int, confidential: Confid
         else:
             output = await heartbeats.run(engine, call, spec.heartbeat_timeout_ms)
     if spec.output_schema is not None:
-        _check_output(spec, output)
+        await _check_output(spec, output)
     return jsonvalues.dumps(output)
 
 
-def _check_output(spec: TaskSpec, output: Json) -> None:
+async def _check_output(spec: TaskSpec, output: Json) -> None:
     """Raises `ActivityFailed`, not retryable: the work is done, and would be done again."""
-    faults = check_value(spec.output_schema, output)
+    faults = await faults_of(spec.output_schema, output)
     if faults:
         told = "; ".join(f"{one.field}: {one.message}" for one in faults[:20])
         message = f"the output does not fit its outputSchema: {told}"
@@ -239,9 +242,9 @@ async def given(engine: Engine, claim: Claim) -> Json:
 
 async def _request(engine: Engine, call: ActivityCall, spec: TaskSpec) -> Json:
     """Run an http task under a span that the service continues. Host only: a path or a query may
-    hold anything."""
+    hold anything; masked: it goes into the span and every log record."""
     asked = call.input if isinstance(call.input, dict) else {}
-    host = dependencies.host_of(asked.get("url"))
+    host = spec.host or dependencies.host_of(current().value(asked.get("url")))
     with telemetry.span(
         engine.tracer, "http", parent=call.traceparent, kind="client", about={"host": host}
     ) as span:
@@ -283,16 +286,16 @@ async def evaluate(
     item: Json = None
     if index is not None and "item" in names:
         item = await _item(engine, aggregate.partition, spec.id, index)
-    return template.evaluate(
-        Scope(
-            input=await claimcheck.load(engine, aggregate.input) if "input" in names else None,
-            tasks=await facts.outcomes(engine, aggregate, template.tasks),
-            execution=facts.execution_facts(aggregate),
-            item=item,
-            index=index,
-            secrets=dict.fromkeys(template.secrets, MASK) if secrets is None else secrets,
-        )
+    scope = Scope(
+        input=await claimcheck.load(engine, aggregate.input) if "input" in names else None,
+        tasks=await facts.outcomes(engine, aggregate, template.tasks),
+        execution=facts.execution_facts(aggregate),
+        item=item,
+        index=index,
+        secrets=dict.fromkeys(template.secrets, MASK) if secrets is None else secrets,
     )
+    heavy = template.heavy or aggregate.input.size > LARGE_BYTES
+    return await aside(lambda: template.evaluate(scope), heavy=heavy)
 
 
 async def _item(engine: Engine, partition: tuple[str, str], task: str, index: int) -> Json:

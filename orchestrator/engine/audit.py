@@ -5,14 +5,15 @@ Container `audit`, partition (tenantId):
     head        auditHead   `n` and `hash` of the latest record, `expiresAt` if it has one
     (any id)    audit       a record; `domain/audit_chain.py` says how it is linked
 
-A record and the new head are one batch under the head's ETag: numbers have no gaps, and of two
-processes that append at once one begins again. Those that wait in one process are written together.
+A record and the new head are one batch under the head's ETag. So numbers have no gaps, and if two
+processes append at once, one of them tries again. Records that wait in one process are written
+together.
 
-Written after the action's commit: the history of the execution (or the dead letter) has the action
-too, so a record lost to a crash in between can be found there. What can be done once only (resolve
-a dead letter, make a replay under a key) has a record with an id of its own, so that the same
-request again writes it if it is missing; all others have a fresh sortable id. If the store takes no
-record for half a minute, it is given up: counted and logged, and the action stands.
+Records are written after the action's commit. The history of the execution (or the dead letter) has
+the action too, so a record that a crash prevented can be found there. What can be done only once
+(resolve a dead letter, make a replay under a key) has a record with an id of its own, so the same
+request again writes it if it is missing. All others have a fresh sortable id. If the store takes no
+record for half a minute, the record is given up: counted and logged, and the action stands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Circuit breakers as a process knows them: a memory of a second over the shared documents.
 
 A healthy dependency costs one read per second and process, and no write: outcomes are counted in
-memory, and told when failures are worth it. Whatever is wrong with the store, tasks run: a breaker
-spares a dependency, it must not become an outage of its own.
+memory, and written only when there are enough failures to matter. Trouble with the store never
+stops a task: a breaker spares a dependency, it must not become an outage of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What operators see of circuit breakers and do to them: list, show, open, close.
 
-A wish that is already fulfilled is answered as a success without a change, and not audited again.
+Asking for what is already so succeeds, changes nothing and is not audited again.
 """
 
 from __future__ import annotations

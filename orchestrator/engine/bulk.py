@@ -139,7 +139,7 @@ async def _find(
     filled: dict[str, Any] = spec.get("filter", {})
     given: dict[str, Any] = {_FIELDS.get(name, name): value for name, value in filled.items()}
     if spec["target"] == Target.LETTERS:
-        wanted = LetterFilter(**{**given, "status": LetterStatus.OPEN})
+        wanted = LetterFilter(**given, status=LetterStatus.OPEN)
         letters, more = await letters_list.find(engine, tenant, wanted, limit=limit, after=after)
         return [[letters_list.public_id(one.body), None] for one in letters], more
     if "status" in given:

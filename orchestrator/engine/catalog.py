@@ -200,7 +200,7 @@ async def head(engine: Engine, tenant: str, name: str) -> Document:
 def unknown(name: str) -> NotFoundError:
     """There is no such workflow."""
     return NotFoundError(
-        f"no workflow {name!r}; publish it first, or see GET /v1/workflows",
+        f"no workflow {name!r}; publish it first, or see GET /v1/workflows (`weft workflows list`)",
         code="WORKFLOW_NOT_FOUND",
     )
 
@@ -218,6 +218,13 @@ async def latest(engine: Engine, tenant: str, names: Sequence[str]) -> dict[str,
             if versions := engine.code.versions(name):
                 result[name] = versions[-1]
     return result
+
+
+async def published(engine: Engine, tenant: str, names: Sequence[str]) -> set[str]:
+    """Those of the names that the tenant has published a definition of, archived ones included."""
+    ids = [head_id(name) for name in names]
+    found = await patiently(engine, engine.store.read_many, CATALOG, (tenant,), ids)
+    return {str(doc.body["name"]) for doc in found.values()}
 
 
 def is_code(head: Document) -> bool:

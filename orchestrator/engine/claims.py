@@ -8,8 +8,8 @@
     waits for a child, a time, a signal  -> have a look, see `waiting`
     retry not yet due      -> its own message will come, settle; only a little early: it is its own
 
-Whoever loses the ETag race settles too: the winner runs it. So one attempt is never run twice, and
-several sweepers that see one dead worker count one attempt.
+Whoever loses the ETag race settles the message too: the winner runs the task. So one attempt is
+never run twice, and several sweepers that see one dead worker count one attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from orchestrator.domain.compensating import gives_back
 from orchestrator.domain.deadlines import dispatched_at
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message
-from orchestrator.domain.priority import Priority
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import (
@@ -37,24 +36,14 @@ from orchestrator.domain.status import (
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskSpec, TaskType, Workflow
 from orchestrator.engine import aggregate as aggregates
-from orchestrator.engine import documents, resting
+from orchestrator.engine import documents, resting, task_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.handback import CLOCK_SKEW_MS, STALE_READ_MS
 from orchestrator.engine.leasing import held, lease
 from orchestrator.engine.parked import NO_ATTEMPT, Parked, is_parked
 from orchestrator.engine.resilience import Unclear, patiently
-from orchestrator.ports import ActivityCall, Conflict, NotFound, PreconditionFailed
-
-MAX_KEPT_ATTEMPTS = 20
-"""Older attempts are dropped from the document; `attempt` still counts them."""
-FINAL = frozenset(
-    {
-        TaskStatus.COMPLETED.value,
-        TaskStatus.DEAD_LETTERED.value,
-        TaskStatus.CANCELLED.value,
-    }
-)
+from orchestrator.ports import ActivityCall, Conflict, Document, NotFound, PreconditionFailed
 
 
 @dataclass(slots=True)
@@ -124,18 +113,26 @@ Admit = Callable[[Aggregate, TaskSpec, int | None, Any], Awaitable[Refusal | str
 now, or what it calls ("": nothing)."""
 
 
-async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Parked | Refusal:
-    """Try to claim the task of `message` for one attempt."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A task as it was read: its execution, what to run, its document if there is one."""
+
+    execution: Document
+    aggregate: Aggregate
+    spec: TaskSpec
+    position: int
+    existing: Document | None
+
+
+async def _find(engine: Engine, message: Message) -> _Found | Refusal:
     partition = (message.tenant, message.execution)
     id = documents.task_id(message.task, message.item)
-    found = await patiently(
-        engine,
-        engine.store.read_many,
-        EXECUTIONS,
-        partition,
-        [partition[1], id],
+    found = documents.checked(
+        await patiently(
+            engine, engine.store.read_many, EXECUTIONS, partition, [message.execution, id]
+        )
     )
-    execution, existing = documents.checked(found).get(partition[1]), found.get(id)
+    execution = found.get(message.execution)
     if execution is None:
         return Refusal("unknownExecution", again_ms=STALE_READ_MS)
     aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
@@ -145,8 +142,17 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
     spec = _spec(aggregate.workflow, position, message.item)
     if spec is None:
         return Refusal("noSuchItem")
+    return _Found(execution, aggregate, spec, position, found.get(id))
+
+
+async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended | Parked | Refusal:
+    """Try to claim the task of `message` for one attempt."""
+    found = await _find(engine, message)
+    if isinstance(found, Refusal):
+        return found
+    aggregate, spec, position = found.aggregate, found.spec, found.position
+    partition, existing, now = aggregate.partition, found.existing, engine.clock.now()
     doc = existing.body if existing else None
-    now = engine.clock.now()
     giving_back = gives_back(aggregate.workflow, aggregate.state, position)
     refusal = _refused(aggregate.state, position, message.item)
     here = Parked(
@@ -154,7 +160,7 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         spec=spec,
         position=position,
         item=message.item,
-        doc=_new(partition, message) if doc is None else doc,
+        doc=task_docs.new(partition, message) if doc is None else doc,
         etag=existing and existing.etag,
         over=refusal is not None and refusal.over,
         gives_back=giving_back,
@@ -162,13 +168,8 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
     if doc is not None and is_parked(doc):
         return here
     if refusal:
-        if refusal.over and existing is not None and _left_open(existing.body, now):
-            closed = cancelled(existing.body, now)
-            return Ended(aggregate, closed, existing.etag, report=False)
-        if refusal.reason == "paused" and existing is not None:
-            await resting.lay_down(engine, existing)
-        return refusal
-    if doc is not None and doc["status"] in FINAL:
+        return await _turned_away(engine, aggregate, existing, refusal, now)
+    if doc is not None and doc["status"] in task_docs.FINAL:
         again = doc["status"] == TaskStatus.CANCELLED.value and not giving_back
         if not again:
             since = dispatched_at(aggregate.workflow, aggregate.state, position)
@@ -186,21 +187,33 @@ async def claim(engine: Engine, message: Message, admit: Admit) -> Claim | Ended
         early = doc["dueAt"] - now
         return Refusal("notDue", again_ms=early if early <= CLOCK_SKEW_MS else None)
     if giving_back:
-        doc = cancelled(_new(partition, message) if doc is None else doc, now)
+        doc = task_docs.cancelled(task_docs.new(partition, message) if doc is None else doc, now)
         return Ended(aggregate, doc, existing.etag if existing else None)
     if spec.type in NO_ATTEMPT:
-        return replace(here, doc=without_lease(here.doc))
+        return replace(here, doc=task_docs.without_lease(here.doc))
     admitted = await admit(aggregate, spec, message.item, doc)
     if isinstance(admitted, Refusal):
         return admitted
-    doc = _new(partition, message) if doc is None else without_lease(doc)
+    doc = task_docs.new(partition, message) if doc is None else task_docs.without_lease(doc)
     if admitted:
         doc["dependency"] = admitted  # for the sweeper: whether its silence is a loss
     taken = await _take(engine, aggregate, spec, position, message, existing and existing.etag, doc)
     if isinstance(taken, Claim) and taken.gathers:
-        progress = execution.body["state"]["maps"][str(position)]
+        progress = found.execution.body["state"]["maps"][str(position)]
         taken.count, taken.failed = progress["count"], progress.get("failed", 0)
     return taken
+
+
+async def _turned_away(
+    engine: Engine, aggregate: Aggregate, existing: Document | None, refusal: Refusal, now: int
+) -> Ended | Refusal:
+    """The execution's state forbids to run the task: nobody need look after its document."""
+    if refusal.over and existing is not None and _left_open(existing.body, now):
+        closed = task_docs.cancelled(existing.body, now)
+        return Ended(aggregate, closed, existing.etag, report=False)
+    if refusal.reason == "paused" and existing is not None:
+        await resting.lay_down(engine, existing)
+    return refusal
 
 
 async def _take(
@@ -221,7 +234,7 @@ async def _take(
         own = aggregate.workflow.code
         body["instance"] = orchestration.next_instance(partition, body, own=own)
     body["attempts"] = [
-        *body["attempts"][1 - MAX_KEPT_ATTEMPTS :],
+        *body["attempts"][1 - task_docs.MAX_KEPT_ATTEMPTS :],
         {"attempt": body["attempt"], "worker": engine.worker, "startedAt": now},
     ]
     body |= {
@@ -274,33 +287,7 @@ def _left_open(doc: dict[str, Any], now: int) -> bool:
         return False
     if doc["status"] == TaskStatus.RUNNING.value:
         return doc["lease"]["until"] <= now
-    return doc["status"] not in FINAL
-
-
-def cancelled(doc: dict[str, Any], now: int) -> dict[str, Any]:
-    """A task document after it was ended unrun."""
-    return without_lease(doc) | {"status": TaskStatus.CANCELLED.value, "endedAt": now}
-
-
-def _new(partition: tuple[str, str], message: Message) -> dict[str, Any]:
-    doc = documents.base(partition, documents.task_id(message.task, message.item), "task")
-    doc |= {"task": message.task, "attempt": 0, "attempts": []}
-    if message.item is not None:
-        doc["item"] = message.item
-    if message.priority is not Priority.STANDARD:
-        doc["priority"] = message.priority.value
-    return doc
-
-
-def counted(doc: dict[str, Any]) -> int:
-    """Attempts that count against `maxAttempts`: those since an operator's last retry."""
-    return doc["attempt"] - doc.get("granted", 0)
-
-
-def without_lease(doc: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a task document that nobody holds and nothing is due for."""
-    dropped = ("lease", "sweepAt", "dueAt", "endedAt")
-    return {key: value for key, value in doc.items() if key not in dropped}
+    return doc["status"] not in task_docs.FINAL
 
 
 def _take_over(
@@ -318,10 +305,10 @@ def _take_over(
     ]
     if kin.forgiven(doc):
         return None
-    left = next_delay(spec.retry, attempt=counted(doc), key="") is not None
+    left = next_delay(spec.retry, attempt=task_docs.counted(doc), key="") is not None
     if left and is_retryable(spec.retry, failure):
         return None
-    final = without_lease(doc) | {
+    final = task_docs.without_lease(doc) | {
         "status": TaskStatus.DEAD_LETTERED.value,
         "endedAt": now,
         "failure": failure.to_doc(),

@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, encode_output
+from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, encode_output, step_too_large
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import Redactor, redacting
 from orchestrator.engine import claimcheck, orchestrations
@@ -59,11 +59,8 @@ async def run(engine: Engine, request: dict[str, Any]) -> str:
         raise ActivityFailed(redactor.failure(error.failure)) from None
     data = redactor.data(jsonvalues.dumps(output))
     if len(data) > MAX_STEP_BYTES:
-        raise _failed(
-            FailureType.PAYLOAD_TOO_LARGE,
-            f"the output of {call.activity} has {len(data)} bytes of JSON, one step of a code "
-            f"workflow may have {MAX_STEP_BYTES}; store the data elsewhere and pass a reference",
-        )
+        message = step_too_large(f"the output of {call.activity}", len(data))
+        raise _failed(FailureType.PAYLOAD_TOO_LARGE, message)
     return encode_output(data.decode())
 
 
@@ -86,11 +83,8 @@ async def support(engine: Engine, request: dict[str, Any]) -> str:
         if operation == "load":
             payload = Payload.from_doc(request["payload"])
             if payload.size > MAX_STEP_BYTES:
-                raise _failed(
-                    FailureType.PAYLOAD_TOO_LARGE,
-                    f"{payload.size} bytes of JSON, one step of a code workflow may have "
-                    f"{MAX_STEP_BYTES}; store the data elsewhere and pass a reference",
-                )
+                message = step_too_large("the stored payload", payload.size)
+                raise _failed(FailureType.PAYLOAD_TOO_LARGE, message)
             return (await claimcheck.read_text(engine, payload)).decode()
         if operation == "store":
             where = (request["tenant"], request["execution"])

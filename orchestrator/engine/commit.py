@@ -2,10 +2,10 @@
 
     replace execution (ETag) + create events + a few outbox documents + item statuses of maps
 
-Side documents (evaluated map items, results of tasks that never reached a worker) go with it, so
-that a decision that loses the race leaves nothing. Where they are too much for one batch they are
-written before, and count only from the commit on; but only from a state that was read just now: a
-remembered one may lag behind, and would overwrite what others have committed.
+Side documents (evaluated map items, results of tasks that never reached a worker) go with it, so a
+decision that loses the race leaves nothing behind. If they do not fit into one batch, they are
+written before it, and count only once the commit is there. That is allowed only from a state that
+was read just now: a remembered one may lag behind, and would overwrite what others have committed.
 """
 
 from __future__ import annotations

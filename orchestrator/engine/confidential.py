@@ -1,9 +1,9 @@
-"""What an attempt knows and not everybody may read: its secrets, and sensitive parts of its input.
+"""What an attempt knows that others may not read: its secrets, and sensitive parts of its input.
 
-Its failure, progress and log records go through a `Redactor` that knows both, its output through
-one that knows the secrets: sensitive data is stored, and masked where it is shown. An attempt
-that fails makes its secrets doubtful: the next one reads them again, and if one of them has changed
-by then, the failure is worth another attempt, whatever the service called it.
+Its failure, progress and log records are masked for both. Its output is masked for secrets only:
+sensitive data is stored as it is, and masked where it is shown. An attempt that fails makes its
+secrets doubtful: the next one reads them again. If a secret has changed since, the failure is worth
+another attempt, whatever the called service said.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.domain.expressions import Template
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.redaction import MASK, NOTHING, Redactor
-from orchestrator.domain.sensitive import texts
+from orchestrator.domain.sensitive import NONE, Marks, texts
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.secret_book import SecretBook
@@ -33,6 +33,8 @@ class Confidential:
     """Of what is stored."""
     texts: Redactor = NOTHING
     """Of what is told: failures, progress, log records."""
+    marks: Marks = NONE
+    """Which parts of the attempt's input are sensitive."""
 
     async def read(self, engine: Engine, tenant: str, template: Template | None) -> None:
         """Those that `template` names. Raises `SecretNotFound` and what the port raises."""
@@ -46,8 +48,8 @@ class Confidential:
         """Its input, before it is used."""
         flow = engine.part(Flows).of(claim.aggregate)
         if flow:
-            marks = flow.given(claim.doc["task"], item=claim.item is not None)
-            plain = set(texts(marks, value))
+            self.marks = flow.given(claim.doc["task"], item=claim.item is not None)
+            plain = set(texts(self.marks, value))
             self.texts = Redactor(self.secrets.values(), plain=plain)
 
     async def judged(self, engine: Engine, tenant: str, failure: Failure) -> Failure:

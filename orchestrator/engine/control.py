@@ -1,11 +1,11 @@
 """What operators do to a running execution: pause, resume, cancel, terminate.
 
-The calling process acts as an orchestrator: load, decide with the operator's input, commit under
-the ETag, send. So an answer says what is stored, and every race (pause while completing, resume
-twice, cancel while a result arrives) has one winner and one history.
+The process that gets the request acts as an orchestrator: it loads, decides with the operator's
+input, commits under the ETag, and sends. So an answer says what is stored, and every race (pause
+while completing, resume twice, cancel while a result arrives) has one winner and one history.
 
-A wish that is already fulfilled is answered as a success without an event; one that makes no sense
-any more is a `ConflictError` that names the state.
+Asking for what is already so succeeds without an event. What makes no sense any more is a
+`ConflictError` that names the state.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.engine import audit, competing, facts, inspect, relay, shapes
+from orchestrator.engine.advance import decide_with_facts
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import commit
 from orchestrator.engine.core import Engine
-from orchestrator.engine.orchestrate import decide_with_facts
 from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from orchestrator.domain.breakers import BreakerRules
 from orchestrator.domain.retention import Retention
 from orchestrator.domain.tenant_limits import TenantLimits
-from orchestrator.domain.topology import MAX_CONCURRENT_TASKS
+from orchestrator.domain.topology import MAX_CONCURRENT_TASKS, MAX_ORCHESTRATION_BATCH
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.metrics import Metrics
 from orchestrator.ports import (
@@ -68,6 +68,8 @@ class Tunables:
     """A scheduler that does not renew its leadership for this long may be replaced."""
     task_places: int = MAX_CONCURRENT_TASKS
     """Messages of one task queue that this process takes at once, as `host.json` says."""
+    decision_places: int = MAX_ORCHESTRATION_BATCH
+    """Messages of the orchestration queue in one batch at most, as `host.json` says."""
     active_ms: int = 60_000
     """How long a tenant that had work counts as one who wants its share; 0: no fair shares."""
     breaker: BreakerRules = field(default_factory=BreakerRules)

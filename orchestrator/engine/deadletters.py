@@ -1,9 +1,9 @@
 """Messages that cannot be handled are kept, never dropped and never thrown back at the broker.
 
 A batch trigger settles all or nothing, so raising for one bad message would punish its neighbours;
-and a message that cannot be read will not become readable by being delivered again. The same for
-what the broker itself gave up (delivered too often, expired): triggers on its dead-letter queues
-bring it here, and settle the broker's copy only after our record is stored.
+and a message that cannot be read will not become readable by being delivered again. The same holds
+for what the broker itself gave up (delivered too often, expired): triggers on its dead-letter
+queues bring it here, and settle the broker's copy only after our record is stored.
 
 The record is a `deadletter` document of kind `message` (see `letters`), in the partition of the
 execution that it names, so that its tenant finds it; one that names none that exists is kept in the

@@ -1,8 +1,8 @@
 """What Durable Functions tells of an orchestration's past, in the words of Weft's own history.
 
-Durable leaves out inputs, and results unless it is asked for them; what it tells nevertheless is
-shown as every payload is, by its size alone. Its events have no place among the commits: they
-follow the history, in their own order, and say where they come from.
+Payloads are shown as everywhere, by their size alone; but every activity of a code workflow is one
+function to Durable, so which it is stands in its input. Its events have no place among the commits:
+they follow the history, in their own order, and say where they come from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.codec import iso
-from orchestrator.domain.orchestration import MAIN
+from orchestrator.domain.jsontypes import Json
+from orchestrator.domain.orchestration import MAIN, workflow_of
+from orchestrator.domain.orchestration_result import failure_from
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import documents, inspect, live
@@ -21,7 +23,7 @@ from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.views import HistoryEvent
-from orchestrator.ports_durable import Instance
+from orchestrator.ports_durable import ACTIVITY_FUNCTION, CALL_FUNCTION, Instance
 
 SOURCE: Final = "durable"
 MAX_EVENTS: Final = 1_000
@@ -46,7 +48,6 @@ WORDS: Final = {
 }
 """Durable's event -> ours. Turns of the orchestrator are no events of the workflow."""
 _TIMES: Final = {"ScheduledTime": "startedAt", "FireAt": "dueAt"}
-_PAYLOADS: Final = {"Result": "output", "Input": "input"}
 _ENDS: Final = {"Completed": "executionCompleted", "Failed": "executionFailed"}
 
 
@@ -93,16 +94,50 @@ def translate(seen: Instance) -> Iterable[dict[str, Any]]:
         if name and kind.startswith("execution"):
             told["orchestrator"] = name
         elif name:
-            told["signal" if kind == "signalReceived" else "activity"] = name
+            told |= _what(kind, str(name), event.get("Input"))
         for theirs, ours in _TIMES.items():
             if event.get(theirs):
                 told[ours] = _time(event[theirs])
-        for theirs, ours in _PAYLOADS.items():
-            if event.get(theirs) is not None:
-                told[ours] = {"bytes": len(jsonvalues.dumps(event[theirs]))}
+        if event.get("Result") is not None:
+            told["output"] = {"bytes": len(jsonvalues.dumps(event["Result"]))}
+        if kind == "signalReceived" and event.get("Input") is not None:
+            told["input"] = {"bytes": len(jsonvalues.dumps(event["Input"]))}
         if event.get("Reason"):
-            told["reason"] = str(event["Reason"])[:1_000]
+            told["reason"] = _reason(str(event["Reason"]))
         yield told
+
+
+def _what(kind: str, name: str, given: Json) -> dict[str, Any]:
+    """What an event is about, in the author's words as far as its input tells."""
+    if kind == "signalReceived":
+        return {"signal": name}
+    doc = _unnested(given)
+    if isinstance(doc, list) and len(doc) == 1:  # Durable's host: a list of arguments
+        doc = _unnested(doc[0])
+    if isinstance(doc, dict) and name in (ACTIVITY_FUNCTION, CALL_FUNCTION):
+        call = doc.get("call", doc)
+        for field in ("activity", "workflow"):
+            own = call.get(field) if isinstance(call, dict) else None
+            if isinstance(own, str):
+                return {field: own}
+    if (child := workflow_of(name)) is not None:
+        return {"workflow": child[0], "version": child[1]}
+    return {"activity": name}
+
+
+def _unnested(value: Json) -> Json:
+    """JSON text as a value, also that within."""
+    while isinstance(value, str):
+        try:
+            value = jsonvalues.loads(value)
+        except ValueError:
+            break
+    return value
+
+
+def _reason(text: str) -> str:
+    failure = failure_from(text)
+    return (text if failure is None else f"{failure.type}: {failure.message}")[:1_000]
 
 
 def _time(text: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from orchestrator.domain import jsonvalues
 from orchestrator.domain.egress import ANYWHERE, Egress, EgressModel
 from orchestrator.engine import tenant_docs
 from orchestrator.engine.core import Engine
@@ -51,38 +50,32 @@ class EgressBook:
 
 async def show(engine: Engine, tenant: str) -> tuple[EgressView, str]:
     """The lists, and their ETag. Raises `UnavailableError`: damaged."""
-    return await tenant_docs.show(engine, tenant, KIND, lambda body: _view(tenant, body))
+    return await tenant_docs.show(engine, tenant, _LISTS)
 
 
 async def put(
     engine: Engine, tenant: str, wanted: EgressModel, *, if_match: str | None, by: str
 ) -> tuple[EgressView, str]:
-    """Replace both. `if_match`: the ETag that the caller knows, None or `*` for any. Raises
-    `PreconditionError`, `UnavailableError`."""
-    text = jsonvalues.dumps(wanted.stored()).decode()
-    body = await tenant_docs.put(
-        engine,
-        tenant,
-        KIND,
-        text,
-        if_match=if_match,
-        by=by,
-        forget=engine.part(EgressBook).forget,
-        details=lambda before: {"before": before, "after": text},
-    )
-    return _view(tenant, body)
+    """Replace both, as `tenant_docs.put` does."""
+    return await tenant_docs.put(engine, tenant, _LISTS, wanted.stored(), if_match=if_match, by=by)
 
 
 def _read(body: dict[str, Any]) -> EgressModel:
     return EgressModel.model_validate_json(body[KIND])
 
 
-def _view(tenant: str, body: dict[str, Any] | None) -> tuple[EgressView, str]:
+def _view(engine: Engine, tenant: str, body: dict[str, Any] | None) -> EgressView:
     model = EgressModel() if body is None else _read(body)
-    view = EgressView(
+    return EgressView(
         tenant=tenant,
         only_hosts=model.only_hosts,
         networks=model.networks,
         **tenant_docs.revised(body),
     )
-    return view, tenant_docs.etag(body)
+
+
+def _forget(engine: Engine, tenant: str) -> None:
+    engine.part(EgressBook).forget(tenant)
+
+
+_LISTS: Final = tenant_docs.Kind(name=KIND, view=_view, forget=_forget)

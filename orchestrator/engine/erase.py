@@ -4,10 +4,10 @@ In every document of its partition payloads and error messages are replaced (`do
 then the payload store's copies are removed. History and state are erased alike, so the one still
 folds to the other.
 
-Marked before anything is erased (`erasing`): from then on nobody takes the execution up again; an
-operator who does so at this moment loses by the ETag, or wins, and the erasure is refused. Every
-step may be repeated, so a process that dies leaves it to the same request again; `erasedAt` says
-that all of it was done.
+The execution is marked (`erasing`) before anything is erased: from then on nobody can take it up
+again. If an operator does so at that very moment, the ETag decides: either the operator loses, or
+the erasure is refused. Every step may be repeated, so if a process dies, the same request again
+finishes the work; `erasedAt` says that all of it was done.
 """
 
 from __future__ import annotations

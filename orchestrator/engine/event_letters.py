@@ -1,4 +1,4 @@
-"""Dead letters of events: what a trigger, or nobody, could take in.
+"""Dead letters of events: those that a trigger could not take in, or that could not be read at all.
 
 Documents of type `deadletter` and kind `event` in a partition of their own, (tenant, `_events`):
 
@@ -84,7 +84,7 @@ def _id(key: str) -> str:
 
 async def _store(engine: Engine, tenant: str, id: str, reason: str, more: dict[str, Any]) -> str:
     partition = (tenant, PLACE)
-    doc = {
+    doc: dict[str, Any] = {
         **documents.base(partition, id, letters.TYPE),
         "createdAt": engine.clock.now(),
         "status": letters.LetterStatus.OPEN.value,

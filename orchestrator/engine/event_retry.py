@@ -1,7 +1,7 @@
 """What an operator can do about a dead letter of an event: have it taken in again, or put it away.
 
-First every event is fired, then the letters are marked: a process that dies in between has started
-executions whose ids are derived, so the same action again finds them and marks the letters.
+Every event is fired first, then the letters are marked. A process that dies in between has started
+executions under derived ids, so the same action again finds those, and marks the letters.
 """
 
 from __future__ import annotations

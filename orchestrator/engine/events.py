@@ -32,6 +32,7 @@ from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.topology import EXECUTIONS, MAX_BODY_BYTES, MAX_EVENT_HOPS
 from orchestrator.domain.triggers import Trigger, TriggerFailed
 from orchestrator.engine import admission, event_letters, submit
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.tenant_limits import LimitBook
@@ -132,7 +133,7 @@ async def fire(
     execution = execution_id(tenant, trigger.name, event)
     failed: TriggerFailed | None = None
     try:
-        if not trigger.passes(event):
+        if not await aside(lambda: trigger.passes(event), heavy=trigger.heavy):
             return None
     except TriggerFailed as error:
         failed = error
@@ -142,7 +143,7 @@ async def fire(
     if failed is not None:
         raise failed
     check_hops(event)
-    input, tags = trigger.mapped(event)
+    input, tags = await aside(lambda: trigger.mapped(event), heavy=trigger.heavy)
     try:
         result = await submit.start(
             engine,

@@ -14,7 +14,12 @@ from dataclasses import replace
 
 from orchestrator.domain.errors import UnavailableError
 from orchestrator.domain.messages import BadMessage, Message, MessageType, decode
-from orchestrator.domain.topology import TASK_QUEUES, TASKS_STANDARD_QUEUE
+from orchestrator.domain.topology import (
+    ORCHESTRATION_QUEUE,
+    TASK_QUEUES,
+    TASKS_LOW_QUEUE,
+    TASKS_STANDARD_QUEUE,
+)
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import (
     attempt,
@@ -25,6 +30,7 @@ from orchestrator.engine import (
     handback,
     levels,
     notify,
+    orchestrate,
     orchestrations,
     results,
     telemetry,
@@ -49,14 +55,19 @@ async def handle(engine: Engine, incoming: Incoming, *, queue: str = TASKS_STAND
     levels.heard(engine, queue, [incoming])
     try:
         message = decode(incoming.body)
-        if message.queue not in TASK_QUEUES:
+        moved = message.queue == ORCHESTRATION_QUEUE and queue == TASKS_LOW_QUEUE
+        if message.queue not in TASK_QUEUES and not moved:
             raise BadMessage(f"{message.type.value} does not belong to a task queue")
     except BadMessage as error:
         await deadletters.capture(engine, incoming, queue=queue, reason=error.reason)
         return
     lanes = engine.part(Lanes)
+    if moved:
+        async with lanes.decides(message.tenant):
+            await orchestrate.handle_moved(engine, message, incoming)
+        return
     if lanes.overflows(queue, message.tenant):
-        await handback.move(engine, message, incoming)
+        await handback.move(engine, [(message, incoming)])
         return
     async with lanes.held(queue, message.tenant):
         if message.type is MessageType.NOTIFY:

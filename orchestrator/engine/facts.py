@@ -7,7 +7,8 @@ wrote in the same transaction as the message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from orchestrator.domain.codec import iso
 from orchestrator.domain.compensating import gives_back
@@ -28,6 +29,8 @@ from orchestrator.engine.resilience import patiently
 from orchestrator.engine.silence import without_postponed
 
 READ_AT_ONCE = 500
+Place: TypeAlias = tuple[int, int | None]
+"""A task's position, and the item if it is one of a map."""
 _OUTCOME = {
     TaskStatus.COMPLETED.value: "completed",
     TaskStatus.DEAD_LETTERED.value: "failed",
@@ -37,6 +40,46 @@ _OUTCOME = {
 _NO_RESULT = frozenset(
     {Code.PENDING, Code.SKIPPED_UPSTREAM, Code.SKIPPED_CONDITION, Code.CANCELLED}
 )
+
+
+@dataclass(slots=True)
+class _Said:
+    """What messages say: inputs by themselves, and which task documents are to be looked at."""
+
+    inputs: list[Input] = field(default_factory=list[Input])
+    looks: dict[str, Place] = field(default_factory=dict[str, Place])
+    check: bool = False
+    timer: bool = False
+
+
+def _said(aggregate: Aggregate, messages: Sequence[Message]) -> _Said:
+    said = _Said()
+    for message in messages:
+        match message.type:
+            case MessageType.EXECUTION_STARTED:
+                said.inputs.append(Start())
+            case MessageType.TIMER_DUE:
+                said.timer = True
+                said.inputs.append(TimerDue())
+            case MessageType.TASK_FINISHED:
+                position = aggregate.workflow.index.get(message.task)
+                if position is not None:
+                    id = documents.task_id(message.task, message.item)
+                    said.looks[id] = (position, message.item)
+            case MessageType.CHECK:
+                said.check = True
+            case MessageType.SIGNAL_RECEIVED:
+                pass  # `signal_docs` reads them, all at once
+            case MessageType.PLACE:
+                pass  # `places` looks
+            case MessageType.RUN_TASK | MessageType.NOTIFY:
+                pass  # not ours: it came to the wrong queue
+    if said.check:
+        said.inputs += [Start(), TimerDue()]
+        for task, item in in_flight(aggregate.state):
+            id = documents.task_id(aggregate.workflow.tasks[task].id, item)
+            said.looks[id] = (task, item)
+    return said
 
 
 async def inputs_of(
@@ -50,58 +93,30 @@ async def inputs_of(
     ended unheard and what nobody works on. It and a timer look at deadlines, too. What a circuit
     breaker postpones is left alone, unless `resuming`: a pause drops its messages, too, and those
     of signals whose time was over."""
-    inputs: list[Input] = []
-    finished: dict[str, tuple[int, int | None]] = {}
-    check = timer = False
-    for message in messages:
-        match message.type:
-            case MessageType.EXECUTION_STARTED:
-                inputs.append(Start())
-            case MessageType.TIMER_DUE:
-                timer = True
-                inputs.append(TimerDue())
-            case MessageType.TASK_FINISHED:
-                position = aggregate.workflow.index.get(message.task)
-                if position is not None:
-                    id = documents.task_id(message.task, message.item)
-                    finished[id] = (position, message.item)
-            case MessageType.CHECK:
-                check = True
-            case MessageType.SIGNAL_RECEIVED:
-                pass  # read below, all at once
-            case MessageType.PLACE:
-                pass  # `places` looks
-            case MessageType.RUN_TASK | MessageType.NOTIFY:
-                pass  # not ours: it came to the wrong queue
-    if check:
-        inputs += [Start(), TimerDue()]
-        for task, item in in_flight(aggregate.state):
-            id = documents.task_id(aggregate.workflow.tasks[task].id, item)
-            finished[id] = (task, item)
-    inputs += await signal_docs.arrivals(engine, aggregate, messages)
+    said = _said(aggregate, messages)
+    inputs = [*said.inputs, *await signal_docs.arrivals(engine, aggregate, messages)]
     late: dict[int, dict[str, Any] | None] = {}
     over: frozenset[int] = frozenset()
-    if check or timer:
+    if said.check or said.timer:
         every = past_deadline(aggregate.state, engine.clock.now())
         some, over = every[: overdue.READ_AT_ONCE], frozenset(every)
         late = dict.fromkeys(some)
         for task in some:
             if aggregate.state.tasks[task] == Code.QUEUED:
-                finished[documents.task_id(aggregate.workflow.tasks[task].id)] = (task, None)
-    found = await read_tasks(engine, aggregate.partition, finished)
-    lost: list[tuple[int, int | None]] = []
-    for id, (task, item) in finished.items():
+                said.looks[documents.task_id(aggregate.workflow.tasks[task].id)] = (task, None)
+    found = await read_tasks(engine, aggregate.partition, said.looks)
+    lost: list[Place] = []
+    for id, (task, item) in said.looks.items():
         doc = found.get(id)
         if doc is not None and has_ended(aggregate, task, doc):
             inputs.append(_result(task, item, doc))
             if item is None:
                 late.pop(task, None)
-        elif item is None and task in late:
-            late[task] = doc
-        elif (
-            check
-            and not (item is None and task in over)
-            and (nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now())))
+        elif item is None and task in over:
+            if task in late:  # the others have their turn with the next decision
+                late[task] = doc
+        elif said.check and (
+            nobody_works(engine, doc) or (resuming and is_overdue(doc, engine.clock.now()))
         ):
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))

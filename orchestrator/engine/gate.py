@@ -1,12 +1,12 @@
 """The worker's gate: whether a task may run now, asked before the claim. Two things can stop it:
 its tenant has no slot free (`slots`), or the breaker of what it calls is open (`breakers`).
 
-The task has no attempt then and its document is not touched. Its message is sent again as a new
-one: for a slot after a second, then two, and so on up to a minute; for a breaker when that is due;
-and a little later by a share derived from the task. That is no hop of `handback`: it may go on for
-hours, and is dropped only when the task is found to be settled. One task gets the breaker's probe,
-and what becomes of it is told at the end. The slot is held from before the claim until after the
-result is recorded.
+A task that is stopped here has used no attempt, and its document is not touched. Its message is
+sent again as a new one. For a slot that is after a second, then two, and so on up to a minute; for
+a breaker when that is due, and a little later by a share derived from the task. This is no hop of
+`handback`: it may go on for hours, and the message is dropped only when the task is found to be
+settled. One task gets the breaker's probe, and its outcome is told at the end. The slot is held
+from before the claim until after the result is recorded.
 
 An `http` task's host is in its definition, unless an expression makes it: then the request is
 evaluated here, but only if the tenant has any breaker at all.

@@ -53,37 +53,23 @@ class GrantBook:
 
 async def show(engine: Engine, tenant: str) -> tuple[GrantsView, str]:
     """The grants, and their ETag. Raises `UnavailableError`: damaged."""
-    return await tenant_docs.show(engine, tenant, KIND, lambda body: _view(tenant, body))
+    return await tenant_docs.show(engine, tenant, _GRANTS)
 
 
 async def put(
     engine: Engine, tenant: str, wanted: GrantsModel, *, if_match: str | None, by: str
 ) -> tuple[GrantsView, str]:
-    """Replace all of them. `if_match`: the ETag that the caller knows, None or `*` for any. Raises
-    `PreconditionError`, `UnavailableError`."""
-    text = jsonvalues.dumps(wanted.model_dump(mode="json", by_alias=True)["grants"]).decode()
-    body = await tenant_docs.put(
-        engine,
-        tenant,
-        KIND,
-        text,
-        if_match=if_match,
-        by=by,
-        forget=engine.part(GrantBook).forget,
-        details=lambda before: {
-            "before": _hash(before) if before else "",
-            "after": _hash(text),
-        },
-    )
-    return _view(tenant, body)
+    """Replace all of them, as `tenant_docs.put` does."""
+    entries = wanted.model_dump(mode="json", by_alias=True)["grants"]
+    return await tenant_docs.put(engine, tenant, _GRANTS, entries, if_match=if_match, by=by)
 
 
-def _hash(text: Any) -> str:
+def _hash(text: str) -> str:
     """Of the content; of what stands there if it is damaged."""
     try:
         return jsonvalues.body_hash(jsonvalues.loads(text))
     except ValueError:
-        return jsonvalues.body_hash(str(text))
+        return jsonvalues.body_hash(text)
 
 
 def _grants(body: dict[str, Any]) -> list[GrantModel]:
@@ -100,10 +86,16 @@ def _grants(body: dict[str, Any]) -> list[GrantModel]:
     return found
 
 
-def _view(tenant: str, body: dict[str, Any] | None) -> tuple[GrantsView, str]:
-    view = GrantsView(
+def _view(engine: Engine, tenant: str, body: dict[str, Any] | None) -> GrantsView:
+    return GrantsView(
         tenant=tenant,
         grants=[] if body is None else _grants(body),
         **tenant_docs.revised(body),
     )
-    return view, tenant_docs.etag(body)
+
+
+def _forget(engine: Engine, tenant: str) -> None:
+    engine.part(GrantBook).forget(tenant)
+
+
+_GRANTS: Final = tenant_docs.Kind(name=KIND, view=_view, forget=_forget, audited=_hash)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from orchestrator.domain.messages import Message
+from orchestrator.domain.messages import Message, MessageType
 from orchestrator.engine import outbox, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
@@ -63,15 +63,20 @@ async def send(
 
 
 def lane(incoming: Sequence[Incoming]) -> dict[str, str]:
-    """The property of what is not in its class's queue: it stays there."""
+    """The property of what was moved to the low queue: it stays there."""
     return {LANE: OVERFLOW} if any(LANE in one.properties for one in incoming) else {}
 
 
-async def move(engine: Engine, message: Message, incoming: Incoming) -> None:
-    """Send a task's message to the low queue instead, as it is. Raises `TransportError`."""
-    extra = {**incoming.properties, LANE: OVERFLOW}
-    await engine.transport.send([outbox.out_message(message, engine.ids.new(), extra=extra)])
-    engine.metrics.count("weft_tasks_moved_total")
+async def move(engine: Engine, moved: Sequence[tuple[Message, Incoming]]) -> None:
+    """Send messages to the low queue instead, as they are. Raises `TransportError`."""
+    outgoing = [
+        outbox.out_message(message, engine.ids.new(), extra={**incoming.properties, LANE: OVERFLOW})
+        for message, incoming in moved
+    ]
+    await engine.transport.send(outgoing)
+    for message, _ in moved:
+        what = "task" if message.type is MessageType.RUN_TASK else "decision"
+        engine.metrics.count("weft_messages_moved_total", what)
 
 
 def is_end(incoming: Sequence[Incoming]) -> bool:

@@ -26,7 +26,7 @@ from orchestrator.engine.core import Engine
 from orchestrator.engine.history import commits
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.sensitive import Reveal, hidden
-from orchestrator.engine.submit import links
+from orchestrator.engine.submission import links
 from orchestrator.engine.views import (
     EventOrigin,
     ExecutionSummary,

@@ -97,12 +97,11 @@ async def _look(engine: Engine, found: Parked, close: Close, came: _Came) -> int
     seen = await status(engine, instance)
     if seen is None:
         return await _missing(engine, found, late=late, came=came)
-    if seen.status not in ENDED:
-        if not (late or undone):
-            return await _tend(engine, found, seen, came)
+    if seen.status not in ENDED and not (late or undone):
+        return await _tend(engine, found, seen, came)
+    if late or undone:
         reason = "its execution is undone" if undone else "the time limit of its task has passed"
-        await _terminate(engine, instance["id"], reason)
-        seen = await status(engine, instance)
+        seen = await _stopped(engine, instance, seen, reason)
         if seen is None or seen.status not in ENDED:
             return await _again(engine, found, came)
     stopped = seen.status is not InstanceStatus.COMPLETED
@@ -196,10 +195,10 @@ async def stop(engine: Engine, found: Parked) -> int | None:
     body = {key: value for key, value in found.doc.items() if key != "sweepAt"}
     try:
         seen = await status(engine, instance)
-        if seen is not None and seen.status not in ENDED:
-            await _terminate(engine, instance["id"], "its task does not need it any more")
-            engine.metrics.count("weft_children_cancelled_total")
-            seen = await status(engine, instance)
+        if seen is not None:
+            if seen.status not in ENDED:
+                engine.metrics.count("weft_children_cancelled_total")
+            seen = await _stopped(engine, instance, seen, "its task does not need it any more")
         missing = instance.get("missing", 0) + 1 if seen is None else 0
     except Away:
         seen, missing = None, 0
@@ -229,11 +228,19 @@ def _purging(id: str) -> Callable[[Orchestrations], Awaitable[None]]:
     return lambda hub: hub.purge(id)
 
 
-async def _terminate(engine: Engine, id: str, reason: str) -> None:
+async def _stopped(
+    engine: Engine, instance: dict[str, Any], seen: Instance, reason: str
+) -> Instance | None:
+    """What Durable says after it was told to end it. One that was terminated earlier is told once
+    more, for those below it: until it knew, it may have started others. What has come to its own
+    end is left alone, as is what it left behind."""
+    if seen.status in (InstanceStatus.COMPLETED, InstanceStatus.FAILED):
+        return seen
     try:
-        await ask(engine, lambda hub: hub.terminate(id, reason))
+        await ask(engine, lambda hub: hub.terminate(seen.id, reason))
     except NotFound:
         log.info("instance is not there any more", extra={"action": "durable.terminate"})
+    return await status(engine, instance) if seen.status not in ENDED else seen
 
 
 async def _outcome(engine: Engine, found: Parked, seen: Instance, *, late: bool) -> Outcome:

@@ -1,8 +1,8 @@
 """Whether a child is still wanted when it is taken up.
 
-A worker may freeze before it submits a child, and its task be ended meanwhile; nobody who stops
-the task's child can find one that does not exist yet. So the child asks for itself, once, before
-its first task starts.
+A worker may freeze just before it submits a child, while others end its task. Whoever ends the task
+cannot stop a child that does not exist yet. So every child asks once, before its first task starts,
+whether its parent still wants it.
 """
 
 from __future__ import annotations

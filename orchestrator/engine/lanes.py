@@ -3,11 +3,14 @@
 A queue is first in, first out: whoever sends one task behind another tenant's five thousand waits
 for all of them. So while more than one tenant is active,
 
-- of what is dispatched, a tenant's own queue takes as many messages a second as a process has
-  places, and the rest goes to the low queue at once;
+- of the tasks that are dispatched and the executions that are started, the queue takes as many of a
+  tenant a second as a process has places, and the rest goes to the low queue at once;
 - while a task queue is crowded in this process, what a tenant has beyond its share of the places is
   moved to the low queue, once, as it is: no attempt, no document. Moving takes a fraction of a
   millisecond, so the queue in front of the others empties at the speed of moving and not of work.
+- of a full batch of the orchestration queue, a tenant that has more than its share keeps a quarter
+  of that, and the rest is moved likewise. What is counted are executions: many results of one are
+  one decision, and in the low queue each would be one of its own.
 
 A tenant that is alone is never moved and costs one read a second, and that only while it is
 crowding.
@@ -26,7 +29,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from orchestrator.domain.topology import CONTROL, SCHEMA_VERSION, TASKS_LOW_QUEUE
@@ -52,6 +55,8 @@ TRIES: Final = 5
 REMEMBERED: Final = 10_000
 LEAST_SHARE: Final = 8
 """One place in so many is the low queue's, however much the others have to do."""
+DECIDING_SHARE: Final = 16
+"""Of the places of the low queue, one in so many is for decisions that were moved there."""
 MAX_WAIT_MS: Final = 60_000
 """A message waits for a place that long at most: its function's time runs already."""
 
@@ -75,13 +80,14 @@ class Lanes:
         self._held: dict[str, Counter[str]] = {}  # queue -> tenant -> messages being handled
         self._active: dict[str, int] = {}  # tenant -> when it was last marked or seen
         self._unmarked: set[str] = set()
-        self._sent: Lru[tuple[float, int]] = Lru(REMEMBERED)  # tasks sent, leaking; as of when
+        self._sent: Lru[tuple[float, int]] = Lru(REMEMBERED)  # what began, leaking; as of when
         self._waiting: deque[_Turn] = deque()
         self._bell: asyncio.Task[None] | None = None
         self._read_at = self._wrote_at = -PAUSE_MS
+        self._deciding = asyncio.Semaphore(max(1, engine.tunables.task_places // DECIDING_SHARE))
 
     @contextlib.asynccontextmanager
-    async def held(self, queue: str, tenant: str) -> AsyncIterator[None]:
+    async def held(self, queue: str, tenant: str) -> AsyncGenerator[None, None]:
         """A place in `queue` for the duration of the block; waits for one if it is the low queue
         and the process is full."""
         held = self._held.setdefault(queue, Counter())
@@ -93,6 +99,13 @@ class Lanes:
             yield
         finally:
             self._leave(held, tenant)
+
+    @contextlib.asynccontextmanager
+    async def decides(self, tenant: str) -> AsyncGenerator[None, None]:
+        """A place for a decision that was moved to the low queue. Few are made at once: they are
+        all processor and store, which everybody's decisions wait for."""
+        async with self._deciding, self.held(TASKS_LOW_QUEUE, tenant):
+            yield
 
     async def close(self) -> None:
         """Whoever still waits may go on."""
@@ -155,13 +168,39 @@ class Lanes:
         tenants = {*held, tenant, *self._others(tunables.active_ms)}
         return len(tenants) > 1 and held[tenant] >= max(1, tunables.task_places // len(tenants))
 
-    def beyond(self, tenant: str, count: int) -> int:
-        """How many of `count` tasks that are dispatched now go to the low queue at once, because
-        the tenant has sent its share already and others are active."""
+    def crowding(self, batch: Mapping[tuple[str, str], int]) -> list[tuple[str, str]]:
+        """Of a batch of the orchestration queue (executions, with how many messages each has):
+        those that must make room for others."""
+        tunables = self._engine.tunables
+        places = tunables.decision_places
+        # A batch that is not full has nobody behind it.
+        if not tunables.active_ms or sum(batch.values()) < places * 3 // 4:
+            return []
+        self._look()
+        has = Counter(tenant for tenant, _ in batch)
+        tenants = {*has, *self._others(tunables.active_ms)}
+        # Few decisions are made in less time than they are moved, however many there are who wait.
+        share = max(1, places // min(len(tenants), 4))
+        if len(tenants) < 2 or max(has.values()) <= share:
+            return []
+        crowding: list[tuple[str, str]] = []
+        kept: Counter[str] = Counter()
+        # Those with the most messages stay: they are the cheapest here, and the dearest there.
+        for partition in sorted(batch, key=lambda one: -batch[one]):
+            tenant = partition[0]
+            kept[tenant] += 1
+            if has[tenant] > share and kept[tenant] > max(1, share // 4):
+                crowding.append(partition)
+        return crowding
+
+    def beyond(self, queue: str, tenant: str, count: int) -> int:
+        """How many of `count` that begin now, and would go to `queue`, go to the low queue at once,
+        because the tenant has sent its share already and others are active."""
         now, tunables = self._engine.clock.now(), self._engine.tunables
         if not tunables.active_ms or not count:
             return 0
-        sent, since = self._sent.get(tenant) or (0.0, now)
+        key = (queue, tenant)
+        sent, since = self._sent.get(key) or (0.0, now)
         sent = max(0.0, sent - (now - since) * tunables.task_places / 1000)
         left = max(0, tunables.task_places - int(sent))
         over = 0
@@ -169,7 +208,7 @@ class Lanes:
             self._look()
             if any(one != tenant for one in self._others(tunables.active_ms)):
                 over = count - left
-        self._sent.put(tenant, (min(sent + count - over, 2.0 * tunables.task_places), now))
+        self._sent.put(key, (min(sent + count - over, 2.0 * tunables.task_places), now))
         return over
 
     def note(self, tenants: Iterable[str]) -> None:

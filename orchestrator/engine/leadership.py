@@ -2,12 +2,12 @@
 
 Container `control`, partition and id `scheduler`: {owner, token, renewals, released, until, write}.
 The token grows with every change of leader. A lease alone is not trusted: a leader may be slow, and
-a clock wrong, so every write to a schedule carries the token, and one with an older token than the
-schedule has seen is refused (`engine/schedule_docs.py`).
+a clock wrong. So every write to a schedule carries the token, and is refused if the schedule has
+seen a newer one (`engine/schedule_docs.py`).
 
-No clock is compared with another machine's. `until` is for people. Who wants to lead must have seen
-the document unchanged for a whole lease, measured in small steps on the own clock, so that a clock
-that is set forward gains one step and no more.
+Clocks of different machines are never compared. `until` is for people. Who wants to lead must have
+seen the document unchanged for a whole lease, measured in small steps on its own clock: a clock
+that jumps forward gains one step, and no more.
 """
 
 from __future__ import annotations

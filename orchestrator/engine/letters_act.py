@@ -38,13 +38,13 @@ from orchestrator.engine import (
     outbox,
     relay,
 )
+from orchestrator.engine.advance import advance, decide_with_facts
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.commit import MAX_BESIDE, Outdated, commit
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import LetterStatus, spec_of
 from orchestrator.engine.letters_wish import Action, Wish
-from orchestrator.engine.orchestrate import advance, decide_with_facts
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views_letters import DeadLetterView

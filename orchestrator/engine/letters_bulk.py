@@ -27,12 +27,12 @@ from orchestrator.engine import (
     letters_notify,
     relay,
 )
+from orchestrator.engine.advance import decide_with_facts
 from orchestrator.engine.commit import Outdated, commit
 from orchestrator.engine.core import Engine
 from orchestrator.engine.letters import LetterStatus
 from orchestrator.engine.letters_list import After, LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
-from orchestrator.engine.orchestrate import decide_with_facts
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.sensitive import revealed
 from orchestrator.engine.views import ExecutionView

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.domain.errors import NotFoundError
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import MASK
 from orchestrator.domain.topology import EXECUTIONS
@@ -168,7 +169,7 @@ async def view(engine: Engine, doc: dict[str, Any], reveal: Reveal = hidden) -> 
 
 def without_data(view: DeadLetterView) -> DeadLetterView:
     """The view without what its event or message brought; what it was about stays."""
-    event = view.event
+    event: Json = view.event
     if isinstance(event, dict):
         event = {name: MASK if name in _DATA else value for name, value in event.items()}
     message = None if view.message is None else MASK

@@ -1,6 +1,6 @@
-"""What an operator wants done about dead letters, and the documents that it changes.
+"""What an operator wants done about dead letters (a *wish*), and the documents that it changes.
 
-Pure but for keeping the given value: `letters_act` decides, commits and sends.
+Pure, but for storing the value that the operator gives: `letters_act` decides, commits and sends.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Wish:
 
 
 def task_id(letter: dict[str, Any]) -> str:
+    """Id of the document of the task (or item) that the letter is about."""
     return documents.task_id(letter["task"], letter.get("item"))
 
 
@@ -75,6 +76,7 @@ def is_latest(letter: dict[str, Any], doc: Document | None) -> bool:
 
 
 def inputs(aggregate: Aggregate, letters: Sequence[dict[str, Any]], wish: Wish) -> list[Input]:
+    """What `decide` is asked for, of all these letters at once."""
     places = [(aggregate.workflow.index[one["task"]], one.get("item"), one) for one in letters]
     by, reason = wish.by, wish.reason
     match wish.action:
@@ -98,6 +100,7 @@ def inputs(aggregate: Aggregate, letters: Sequence[dict[str, Any]], wish: Wish) 
 
 
 def was_done(aggregate: Aggregate, decision: Decision, letter: dict[str, Any]) -> bool:
+    """Whether the decision did what was wished about this letter."""
     at, item = aggregate.workflow.index[letter["task"]], letter.get("item")
     for event in decision.events:
         match event:

@@ -1,9 +1,9 @@
-"""How long work waits: levels, set when somebody looks, and by each pass of the sweeper.
+"""How long work waits: levels, measured when somebody asks and by each pass of the sweeper.
 
-The age of a queue's oldest message is known exactly where the broker can say it (the embedded one).
-Service Bus cannot: peeking shows locked messages, too, and a task of half an hour would look like a
-backlog. There it is how long the messages waited that were received within the last one to two
-minutes; while nothing at all is received it says nothing, and Service Bus's own metrics do.
+The embedded broker can say exactly how old a queue's oldest message is. Service Bus cannot: peeking
+also shows locked messages, so a task of half an hour would look like a backlog. There, the level is
+how long the messages had waited that were received within the last one to two minutes. While none
+are received it says nothing; Service Bus's own metrics do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What Durable Functions says of an orchestration at this moment, for people's eyes.
+"""What Durable Functions says of an orchestration right now, to be shown to people.
 
-Bounded in time, and never an error: the rest of the answer does not depend on Durable.
+Bounded in time, and never an error, because the rest of the answer does not depend on Durable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Log records that are made while an attempt runs hold none of the secrets that it was given.
 
-Not only ours: an HTTP client logs the addresses that it calls, with their queries, and an
-activity's author whatever he likes. So the records of all loggers are made here. A record's extras
-are added to it later by `logging` itself; those of an activity's own logger are cleaned there.
+Not only Weft's own records: an HTTP client logs the addresses that it calls, with their queries,
+and the author of an activity may log anything. So the records of all loggers are masked where they
+are made. `logging` adds a record's extras later; those of an activity's own logger are masked
+there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A `signal` inside a map: a task document that is WAITING, without a worker, until the decision
-that hands the item a signal completes it (`signalled_items`), or until its time is over.
+"""A `signal` task inside a map. Its document is WAITING, without a worker, until a decision hands
+the item a signal (`signalled_items`), or until its time is over.
 
-The worker only keeps the time. It fails the item if no signal of that name is on its way then: one
-that came in time counts, although the orchestrator may not have heard of it yet.
+The worker only watches the time. When it is over the item fails, unless a signal of that name is on
+its way: one that came in time counts, although the orchestrator may not have heard of it yet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.domain.durations import format_duration
 from orchestrator.domain.failure import Failure, FailureType
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.status import ExecutionStatus, TaskStatus
-from orchestrator.engine import claims, handback, outbox, results, signal_docs
+from orchestrator.engine import handback, outbox, results, signal_docs, task_docs
 from orchestrator.engine.claims import Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.parked import Parked, rewrite
@@ -106,12 +106,12 @@ async def _fail(engine: Engine, found: Parked, now: int) -> None:
         field=f"$.tasks.{spec.id}.do.timeout",
     ).to_doc()
     times = {"startedAt": found.doc["startedAt"], "endedAt": now, "error": failure}
-    doc = claims.without_lease(found.doc) | {
+    doc = task_docs.without_lease(found.doc) | {
         "status": TaskStatus.DEAD_LETTERED.value,
         "failure": failure,
         "attempt": attempt,
         "attempts": [
-            *found.doc["attempts"][1 - claims.MAX_KEPT_ATTEMPTS :],
+            *found.doc["attempts"][1 - task_docs.MAX_KEPT_ATTEMPTS :],
             {"attempt": attempt, "worker": engine.worker, **times},
         ],
         "endedAt": now,

@@ -1,6 +1,7 @@
-"""A `wait` inside a map: a task document that is WAITING until `dueAt`. It occupies no worker and
-is no attempt; only finding out that there is no time to wait for is one. (A `wait` by itself is
-the orchestrator's: it has no document.)"""
+"""A `wait` task inside a map. Its document is WAITING until `dueAt`; it occupies no worker.
+
+Waiting is no attempt. Finding out that there is no time to wait for is one. (A `wait` outside of
+maps is the orchestrator's, and has no document.)"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.waits import due_time
-from orchestrator.engine import attempt, claims, handback, repairs, results
+from orchestrator.engine import attempt, handback, repairs, results, task_docs
 from orchestrator.engine.claims import Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
@@ -57,7 +58,7 @@ async def _no_time(engine: Engine, found: Parked, failure: Failure, now: int) ->
             "failure": failure.to_doc(),
             "attempt": attempt,
             "attempts": [
-                *found.doc["attempts"][1 - claims.MAX_KEPT_ATTEMPTS :],
+                *found.doc["attempts"][1 - task_docs.MAX_KEPT_ATTEMPTS :],
                 {"attempt": attempt, "worker": engine.worker, **times},
             ],
             "endedAt": now,

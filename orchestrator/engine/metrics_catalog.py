@@ -92,7 +92,9 @@ METRICS: Final[dict[str, Metric]] = {
     "weft_messages_dropped_total": Metric("Messages given up; the sweeper knows", "reason"),
     "weft_unknown_executions_total": Metric("Messages for executions that are not there"),
     "weft_postponed_total": Metric("Tasks put off without an attempt, by what stops them", "gate"),
-    "weft_tasks_moved_total": Metric("Task messages moved to the low queue: others want a share"),
+    "weft_messages_moved_total": Metric(
+        "Messages moved to the low queue, of tasks and of decisions: others want a share", "what"
+    ),
     "weft_slots_held": Metric(
         "Slots of all tenants with a limit that were held at the sweeper's last count", gauge=True
     ),
@@ -167,8 +169,13 @@ def table() -> str:
     return "\n".join(["| Metric | Kind | Label | Meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
-def exposition(metrics: Metrics) -> str:
-    """All metrics of this process in Prometheus' text format."""
+BY_TENANT: Final = frozenset({"weft_breaker_state"})
+"""Metrics whose label begins with the tenant, and a colon."""
+
+
+def exposition(metrics: Metrics, *, tenant: str | None = None) -> str:
+    """All metrics of this process in Prometheus' text format. `tenant`: of what is told by tenant,
+    this one's alone; None: everybody's."""
     catalog, lines = Catalog(metrics), list[str]()
     unknown = {_name(key): Metric("Not described") for key in metrics.counters}
     for name, metric in sorted({**unknown, **METRICS}.items()):
@@ -180,6 +187,8 @@ def exposition(metrics: Metrics) -> str:
             continue
         found = catalog.read(name) if name in METRICS else _of(name, metrics.counters)
         for label, value in sorted(found.items()):
+            if tenant is not None and name in BY_TENANT and not label.startswith(f"{tenant}:"):
+                continue
             shown = f"{{{_pair(metric.label, label)}}}" if label else ""
             lines.append(f"{name}{shown} {_number(value)}")
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
 """Tell that an execution has ended: claim, send, record, as a task's attempt does.
 
-At least once: who dies between sending and recording sends again, under the same event id. What
-cannot be delivered (`notify_send`) becomes a dead letter of kind `notification`.
+Delivery is at least once: if a worker dies between sending and recording, it is sent again under
+the same event id. What cannot be delivered (`notify_send`) becomes a dead letter of kind
+`notification`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS, TASK
 from orchestrator.domain.workflow import NotifySpec
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine import (
-    claims,
     deadletters,
     documents,
     handback,
@@ -26,6 +26,7 @@ from orchestrator.engine import (
     notify_send,
     outbox,
     relay,
+    task_docs,
     telemetry,
 )
 from orchestrator.engine.aggregate import Aggregate
@@ -87,7 +88,8 @@ async def _deliver(engine: Engine, message: Message, incoming: Incoming) -> None
             await handback.send(engine, [message], [incoming], delay_ms=early)
         return
     aggregate = await aggregates.from_document(engine, execution.body, execution.etag, items=False)
-    spec = aggregate.workflow.notify[stored.body["number"]]
+    number: int = stored.body["number"]
+    spec = aggregate.workflow.notify[number]
     claim = await _claim(engine, aggregate, spec, stored, now)
     if claim is None:
         return
@@ -108,7 +110,7 @@ async def _deliver(engine: Engine, message: Message, incoming: Incoming) -> None
 
 def _is_due(doc: dict[str, Any], now: int) -> bool:
     """Whether nobody has sent it, works on it, or waits for its next attempt."""
-    if doc["status"] in claims.FINAL:
+    if doc["status"] in task_docs.FINAL:
         return False
     if doc["status"] == TaskStatus.RUNNING.value:
         return doc["lease"]["until"] <= now
@@ -136,7 +138,7 @@ async def _claim(
         "status": TaskStatus.RUNNING.value,
         "attempt": doc["attempt"] + 1,
         "attempts": [
-            *doc["attempts"][1 - claims.MAX_KEPT_ATTEMPTS :],
+            *doc["attempts"][1 - task_docs.MAX_KEPT_ATTEMPTS :],
             {"attempt": doc["attempt"] + 1, "worker": engine.worker, "startedAt": now},
         ],
         "lease": {"worker": engine.worker, "token": token, "until": now + LEASE_MS, "beatAt": now},
@@ -219,7 +221,7 @@ def _delay(
         return None
     return next_delay(
         spec.retry,
-        attempt=claims.counted(doc),
+        attempt=task_docs.counted(doc),
         key=f"{aggregate.execution}:{doc['id']}",
         retry_after_ms=failure.retry_after_ms,
     )

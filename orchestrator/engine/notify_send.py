@@ -1,7 +1,7 @@
 """One attempt to tell of an execution's end: a request to a webhook, or an event to a target.
 
-The request goes through the http activity, so that its client and its egress rules are the only
-ones; the event takes the way of those that `publish` tasks send.
+The request goes through the http activity, so that there is one HTTP client and one set of egress
+rules; the event takes the way of those that `publish` tasks send.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 from orchestrator.domain import jsonvalues
 from orchestrator.domain.failure import Failure, FailureType
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.redaction import NOTHING, Redactor, redacting
+from orchestrator.domain.sensitive import masked
 from orchestrator.domain.workflow import NotifySpec
 from orchestrator.engine import claimcheck, publish, telemetry
 from orchestrator.engine.aggregate import Aggregate
@@ -22,6 +24,7 @@ from orchestrator.engine.attempt import HTTP_ACTIVITY
 from orchestrator.engine.core import Engine
 from orchestrator.engine.egress import EgressBook
 from orchestrator.engine.secret_book import SecretBook
+from orchestrator.engine.sensitive import Flows
 from orchestrator.ports import (
     ActivityCall,
     ActivityFailed,
@@ -44,13 +47,13 @@ async def send(
     """One request; how it failed, or None. Never raises but what ends the process."""
     try:
         async with asyncio.timeout(SEND_MS / 1000):
-            body = await _body(engine, spec, doc)
+            body = await _body(engine, aggregate, spec, doc)
             if spec.target:
                 await _publish(engine, aggregate, spec, doc, body)
                 return None
             call = await _call(engine, aggregate, spec, doc, body)
             with redacting(call.redactor):
-                answer: Any = await engine.activities.run(call)
+                answer: Json = await engine.activities.run(call)
     except TimeoutError:
         return Failure(type=FailureType.TIMEOUT, message=f"no answer within {SEND_MS} ms")
     except ActivityFailed as error:
@@ -70,11 +73,15 @@ async def send(
     return None
 
 
-async def _body(engine: Engine, spec: NotifySpec, doc: dict[str, Any]) -> dict[str, Any]:
+async def _body(
+    engine: Engine, aggregate: Aggregate, spec: NotifySpec, doc: dict[str, Any]
+) -> dict[str, Any]:
+    """An output without its sensitive parts: who is told need not be who may operate it."""
     body = {**doc["about"]}
     if spec.include_output:
         kept = doc.get("output")
-        body["output"] = await claimcheck.load(engine, Payload.from_doc(kept)) if kept else None
+        output = await claimcheck.load(engine, Payload.from_doc(kept)) if kept else None
+        body["output"] = masked(engine.part(Flows).of(aggregate).output, output)
     return body
 
 

@@ -1,9 +1,9 @@
 """How many executions of a tenant have not ended: counted in the read model, not kept in step.
 
-An exact counter would be a document that every start and every end of the tenant writes. So it is
-counted, at most once a second and process (ten while far below the limit), and what this process
-has started since, or what the read model does not show yet, is added. Several processes may
-together go over a limit by what the others start between two counts, and within the change feed's
+An exact counter would have to be written at every start and every end. So the read model is counted
+instead, at most once a second and process (once in ten while far below the limit). Added to it is
+what this process has started and the read model does not show yet. Several processes together may
+therefore exceed a limit, by what the others start between two counts and within the change feed's
 delay.
 """
 

@@ -13,29 +13,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain import jsonvalues, orchestration
-from orchestrator.domain.expressions import ExpressionError
 from orchestrator.domain.failure import Failure, FailureType
-from orchestrator.domain.jsonschemas import check_value
-from orchestrator.domain.jsonvalues import NotJson
 from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.orchestration_result import MAX_STEP_BYTES, step_too_large
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import (
     attempt,
+    beginning,
     claimcheck,
     code_catalog,
     handback,
     instances,
     outbox,
-    parking,
-    waiting,
 )
-from orchestrator.engine.attempt import LeaseLost, Outcome
+from orchestrator.engine.aside import faults_of
+from orchestrator.engine.attempt import Outcome
+from orchestrator.engine.beginning import Later, Refused
 from orchestrator.engine.claims import Claim
 from orchestrator.engine.core import Engine
 from orchestrator.engine.gather import ItemMissing
 from orchestrator.engine.instances import Away
-from orchestrator.engine.leases import LeaseKeeper
-from orchestrator.ports import NotFound, PayloadNotFound, StoreError, TransportError
+from orchestrator.engine.parked import Parked
+from orchestrator.ports import NotFound
 from orchestrator.ports_durable import InstanceStatus
 
 log = logging.getLogger(__name__)
@@ -51,19 +50,7 @@ class NotDeployed(Exception):
 
 
 class _Another(Exception):
-    """The instance that the task has is over: `instance` takes its place."""
-
-    def __init__(self, before: str, instance: dict[str, Any]) -> None:
-        super().__init__(f"the instance {before} is over, another takes its place")
-        self.instance = instance
-
-
-class _Refused(Exception):
-    """The task cannot start it, now or later."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+    """The instance that the task has is over; another takes its place."""
 
 
 async def ended(
@@ -84,54 +71,38 @@ async def ended(
 
 
 async def begin(engine: Engine, claim: Claim) -> Outcome | None:
-    """One attempt to start the instance. None: it is started and the task waits for it, or the
-    start is put off, or nothing could be stored and the lease lapses; else the failure. Raises
-    `LeaseLost`."""
+    """One attempt to start the instance (`beginning.attempt`)."""
+    return await beginning.attempt(engine, claim, _begin, kind="durable", wanted=_wanted)
+
+
+def _wanted(found: Parked) -> bool:
+    """Whether somebody came with a signal, a pause, a cancel: their messages come again, but not
+    for ever."""
+    state = found.aggregate.state
+    return found.over or bool(state.signals) or state.status is ExecutionStatus.PAUSED
+
+
+async def _begin(engine: Engine, claim: Claim) -> tuple[dict[str, Any], str]:
+    noted = claim.doc["instance"]
     try:
         instance = await _started(engine, claim)
-    except LeaseLost:
-        raise
-    except _Refused as error:
-        return Outcome(failure=_final(claim, error.failure))
-    except _Another as error:
-        await parking.put_off(engine, claim, error, error.instance, 0)
-        return None
     except (Away, NotDeployed, ItemMissing, OSError) as error:
-        refused = claim.doc["instance"].get("refused", 0)
+        refused = noted.get("refused", 0)
         delay = min(FIRST_DELAY_MS << min(refused, 10), LAST_DELAY_MS)
-        note = {**claim.doc["instance"], "refused": refused + 1}
-        await parking.put_off(engine, claim, error, note, delay)
-        return None
-    except StoreError as error:
-        # Whether it was started is not known: the next worker names the same instance.
-        log.warning(
-            "orchestration not started, another worker will",
-            extra={
-                "action": "durable.not_started",
-                "execution": claim.aggregate.execution,
-                "task": claim.doc["task"],
-                "error": type(error).__name__,
-            },
-        )
-        return None
-    except Exception as error:
-        return Outcome(failure=_final(claim, _failure(claim, error)))
-    if await parking.wait(engine, claim, instance, instance["id"]):
-        await _look(engine, claim)
-    return None
+        raise Later(error, {**noted, "refused": refused + 1}, delay) from error
+    return instance, instance["id"]
 
 
 async def _started(engine: Engine, claim: Claim) -> dict[str, Any]:
-    """The task's instance, running or ended; started now if it was not there. Raises `_Another`
-    for one that was stopped before, or cannot be rewound."""
+    """The task's instance, running or ended; started now if it was not there. Raises `Later` with
+    another one's id for one that was stopped before, or cannot be rewound."""
     noted = claim.doc["instance"]
     instance = {key: value for key, value in noted.items() if key not in ("refused", "rewind")}
     seen = await instances.ask(engine, lambda hub: hub.status(instance["id"]))
     if seen is not None:
         over = seen.status in _STOPPED and "crashes" not in noted
         if seen.status is InstanceStatus.FAILED and "rewind" in noted:
-            if not await engine.part(LeaseKeeper).may_begin(claim):
-                raise LeaseLost
+            await beginning.may_begin(engine, claim)
             try:
                 await instances.ask(engine, lambda hub: hub.rewind(seen.id, "retried by Weft"))
             except NotFound:
@@ -141,15 +112,15 @@ async def _started(engine: Engine, claim: Claim) -> dict[str, Any]:
         if not over:
             return instance
         after = orchestration.following(claim.aggregate.partition, claim.doc, instance)
-        raise _Another(seen.id, after)
+        ended = _Another(f"the instance {seen.id} is over, another takes its place")
+        raise Later(ended, after, 0)
     version = _version(engine, claim)
     text = await _envelope(engine, claim, version)
     try:
         function = engine.code.function(claim.spec.orchestration, version)
     except KeyError:
         raise _not_deployed(engine, claim, version) from None
-    if not await engine.part(LeaseKeeper).may_begin(claim):
-        raise LeaseLost
+    await beginning.may_begin(engine, claim)
     try:
         await instances.ask(engine, lambda hub: hub.start(function, instance["id"], text))
     except NotFound:
@@ -178,26 +149,25 @@ def _not_deployed(engine: Engine, claim: Claim, version: int) -> NotDeployed:
 
 
 async def _envelope(engine: Engine, claim: Claim, version: int) -> str:
-    """What the instance is given. Raises `_Refused` for an input that does not fit."""
+    """What the instance is given. Raises `Refused` for an input that does not fit."""
     spec, aggregate = claim.spec, claim.aggregate
     value = await attempt.given(engine, claim)
-    field = f"$.tasks.{claim.doc['task']}" + ("" if claim.item is None else ".do") + ".input"
+    field = f"{beginning.place(claim)}.input"
     schema = None
     if version in engine.code.versions(spec.orchestration) and not aggregate.workflow.code:
         schema = engine.code.input_schema(spec.orchestration, version)
-    faults: Sequence[Any] = [] if schema is None else check_value(schema, value, field)
+    faults: Sequence[Any] = [] if schema is None else await faults_of(schema, value, field)
     if faults:
         told = "; ".join(f"{one.field} {one.message}" for one in faults[:5])
         message = f"the input does not fit the schema of {spec.orchestration!r}: {told}"
         kind = FailureType.INPUT_INVALID
-        raise _Refused(Failure(type=kind, message=message, retryable=False, field=field))
+        raise Refused(Failure(type=kind, message=message, retryable=False, field=field))
     name = f"{claim.id}:{claim.attempt}:input"
-    try:
-        payload = await claimcheck.store(engine, aggregate.partition, name, jsonvalues.dumps(value))
-    except claimcheck.PayloadTooLarge as error:
-        kind, message = FailureType.PAYLOAD_TOO_LARGE, f"the input has {error}"
-        failure = Failure(type=kind, message=message, retryable=False, field=field)
-        raise _Refused(failure) from None
+    data = jsonvalues.dumps(value)
+    if len(data) > MAX_STEP_BYTES:
+        kind, message = FailureType.PAYLOAD_TOO_LARGE, step_too_large("the input", len(data))
+        raise Refused(Failure(type=kind, message=message, retryable=False, field=field))
+    payload = await claimcheck.store(engine, aggregate.partition, name, data)
     return orchestration.Envelope(
         tenant=aggregate.partition[0],
         execution=aggregate.execution,
@@ -209,57 +179,3 @@ async def _envelope(engine: Engine, claim: Claim, version: int) -> str:
         input_ref=None if payload.ref is None else payload,
         traceparent=aggregate.traceparent,
     ).encode()
-
-
-async def _look(engine: Engine, claim: Claim) -> None:
-    """Whoever came meanwhile met our lease: with a signal, a pause, a cancel. Their messages come
-    again, but not for ever."""
-    try:
-        found = await parking.found_again(engine, claim)
-        if found is None:
-            return
-        state = found.aggregate.state
-        if found.over or state.signals or state.status is ExecutionStatus.PAUSED:
-            await waiting.look(engine, parking.message_of(claim), (), found)
-    except (StoreError, TransportError) as error:
-        log.warning(
-            "orchestration's task not looked at again, the sweeper will",
-            extra={"action": "durable.not_looked_at", "error": type(error).__name__},
-        )
-
-
-def _final(claim: Claim, failure: Failure) -> Failure:
-    """`failure`; and the instance will never exist, unless an earlier worker may have started
-    it."""
-    noted = claim.doc["instance"]
-    if not noted.keys() & {"crashes", "refused"}:
-        claim.doc["instance"] = {**noted, "settled": True}
-    return failure
-
-
-def _failure(claim: Claim, error: Exception) -> Failure:
-    """Why the instance could not be started. What is refused now is refused again."""
-    field = f"$.tasks.{claim.doc['task']}" + ("" if claim.item is None else ".do") + ".input"
-    match error:
-        case ExpressionError():
-            separator = "" if not error.path or error.path.startswith((".", "[")) else "."
-            return Failure(
-                type=FailureType.EXPRESSION,
-                message=error.reason,
-                retryable=False,
-                field=f"{field}{separator}{error.path}",
-                expression=error.source,
-            )
-        case NotJson():
-            message = f"the input is not JSON at {error.path}: {error.reason}"
-            kind = FailureType.INPUT_INVALID
-            return Failure(type=kind, message=message, retryable=False, field=field)
-        case PayloadNotFound():
-            return Failure(type=type(error).__name__, message=f"the input: {error}")
-        case _:
-            log.error(
-                "orchestration could not be started: %s",
-                type(error).__name__,
-                extra={"action": "durable.fault", "execution": claim.aggregate.execution},
-            )
-            return Failure(type=type(error).__name__, message="the platform could not start it")

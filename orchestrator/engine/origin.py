@@ -7,7 +7,7 @@ scheduler, a queue) has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def current() -> Origin | None:
 
 
 @contextmanager
-def of_request(origin: Origin) -> Iterator[None]:
+def of_request(origin: Origin) -> Generator[None, None, None]:
     """Within it (and in tasks that are made within it) `current` is `origin`."""
     token = _ORIGIN.set(origin)
     try:

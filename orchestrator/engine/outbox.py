@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.domain.effects import Outgoing
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.priority import Priority
-from orchestrator.domain.topology import TASK_QUEUES, TASKS_LOW_QUEUE
+from orchestrator.domain.topology import TASKS_LOW_QUEUE
 from orchestrator.engine import documents, telemetry
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lanes import LANE, OVERFLOW, Lanes
@@ -40,24 +40,27 @@ def build(
     """Outbox documents for `outgoing`, to be created in the committing batch. `header`: of the
     execution; its class goes with the messages, and its trace context unless nobody records that:
     whoever needs it then finds it in the execution."""
-    tasks = sum(_begins(one) for one in outgoing)
-    over = engine.part(Lanes).beyond(partition[0], tasks)
+    queue = next((one.message.queue for one in outgoing if _begins(one)), "")
+    begin = sum(_begins(one, queue) for one in outgoing)
+    over = engine.part(Lanes).beyond(queue, partition[0], begin)
     if not over:
         return _documents(engine, partition, outgoing, now, header)
     own: list[Outgoing] = []
-    last: list[Outgoing] = []  # of the tasks, in their order
+    last: list[Outgoing] = []  # of what begins, in its order
     for one in outgoing:
-        tasks -= _begins(one)
-        (last if _begins(one) and tasks < over else own).append(one)
+        begin -= _begins(one, queue)
+        (last if _begins(one, queue) and begin < over else own).append(one)
     docs = _documents(engine, partition, last, now, header, MAX_DOCUMENTS // 2)
     for doc in docs:
         doc[LANE] = OVERFLOW
     return [*_documents(engine, partition, own, now, header, MAX_DOCUMENTS // 2), *docs]
 
 
-def _begins(one: Outgoing) -> bool:
-    """Whether it is a task that may begin now."""
-    return one.due_at is None and one.message.queue in TASK_QUEUES
+def _begins(one: Outgoing, queue: str = "") -> bool:
+    """Whether it is a task that may begin now, or an execution; of that queue, if one is named."""
+    if one.due_at is not None or (queue and one.message.queue != queue):
+        return False
+    return one.message.type in (MessageType.EXECUTION_STARTED, MessageType.RUN_TASK)
 
 
 def _documents(
@@ -120,11 +123,8 @@ def out_message(
     properties = {**(extra or {}), "type": message.type.value, "tenant": message.tenant}
     if traceparent:
         properties[telemetry.TRACEPARENT] = traceparent
-    queue = message.queue
-    if LANE in properties and queue in TASK_QUEUES:
-        queue = TASKS_LOW_QUEUE
     return OutMessage(
-        queue=queue,
+        queue=TASKS_LOW_QUEUE if LANE in properties else message.queue,
         body=message.encode(),
         message_id=message_id,
         due_at=due_at,

@@ -1,7 +1,8 @@
 """Tasks past their deadline: as many of them as one commit can fail, and what their documents say.
 
-The commit takes each task document over from its worker in its own batch, with the dead letter
-(`takeover`). So a decision may fail only as many as fit; `domain/effects` sends for the next.
+The commit takes each task document over from its worker, in its own batch and together with the
+dead letter (`takeover`). So a decision may fail only as many as fit; `domain/effects` sends a timer
+for the next.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Tasks that occupy no worker although a worker has taken them: `workflow` and `durable` tasks,
-which wait for a child or an orchestration, and `wait`s and `signal`s inside maps. Their document is
-WAITING, without a lease; a message about it only means that somebody should look (`waiting`)."""
+"""Tasks that a worker has taken and that occupy none: they wait.
+
+`workflow` and `durable` tasks wait for a child or an orchestration; `wait`s and `signal`s inside
+maps for a time or a signal. Their document is WAITING, without a lease. A message about one only
+means that somebody should look at it (`waiting`)."""
 
 from __future__ import annotations
 

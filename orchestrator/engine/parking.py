@@ -1,4 +1,4 @@
-"""From the start of something to waiting for it without a worker; or to trying again later.
+"""After a child or an orchestration was started: let its task wait without a worker, or try again.
 
 What a task has started is noted in its document, in the field `kin.started` names: a child
 execution, or an orchestration.

@@ -28,10 +28,14 @@ async def resolve(engine: Engine, tenant: str, workflow: Workflow) -> dict[str, 
     return pins
 
 
-def uses(workflow: Workflow, pins: Mapping[str, int]) -> dict[str, Any]:
+async def uses(
+    engine: Engine, tenant: str, workflow: Workflow, pins: Mapping[str, int]
+) -> dict[str, Any]:
     """Properties of an execution document: which versions of code workflows it needs as long as it
-    runs, so that those who deploy can ask for them."""
+    runs, so that those who deploy can ask for them (`code_uses`)."""
     found: dict[str, Any] = {}
+    children: list[tuple[str, int]] = []
+    code = engine.code.names()
     for task in workflow.tasks:
         spec = task if task.do is None else task.do
         name, version = spec.orchestration, spec.orchestration_version
@@ -39,4 +43,15 @@ def uses(workflow: Workflow, pins: Mapping[str, int]) -> dict[str, Any]:
             version = pins.get(orchestration.pin(name))
         if name and version is not None:
             found[orchestration.use_field(name, version)] = True
+        child = pins.get(spec.workflow) if spec.workflow_version is None else spec.workflow_version
+        if spec.workflow in code and child is not None:
+            children.append((spec.workflow, child))
+    if children:
+        hidden = await catalog.published(engine, tenant, sorted({name for name, _ in children}))
+        found |= {orchestration.use_field(*one): True for one in children if one[0] not in hidden}
     return found
+
+
+def uses_of(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that an execution has."""
+    return {field: value for field, value in header.items() if orchestration.is_use(field)}

@@ -4,14 +4,14 @@ Container `control`, one document per group, each a partition of its own:
 
     place:{hash}    place    who has a place, who waits, who has to make room (`domain/places`)
 
-Which group an execution belongs to is evaluated when it is submitted and stands in its header. It
+Which group an execution belongs to is evaluated when it is submitted, and stands in its header. It
 asks for a place before its first task starts; until then it is PENDING. The commit that ends it
-also sends it a `place` message, which frees its place and calls the next one; so does the commit
-that reopens it, and then it is counted again.
+also sends it a `place` message, which frees its place and calls the next one. A commit that reopens
+it sends one too, and then it is counted again.
 
-Two documents cannot change together, so each step may be lost or doubled, and is mended: asking and
-leaving are idempotent; who waits asks again when the sweeper looks after it; and who finds the
-group full looks whether its holders are still there.
+Group and execution are two documents, which cannot change together. So each step may be lost or
+doubled, and is mended: asking and leaving are idempotent; an execution that waits asks again when
+the sweeper looks at it; and one that finds the group full checks whether its holders still exist.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from orchestrator.domain.topology import CONTROL, EXECUTIONS
 from orchestrator.domain.workflow import ConcurrencyPolicy, Workflow
 from orchestrator.engine import outbox, place_docs
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.lru import Lru
 from orchestrator.engine.resilience import Unclear, patiently
@@ -68,7 +69,7 @@ class _Looked:
         self.at: Lru[int] = Lru(5_000)
 
 
-def header(
+async def header(
     workflow: Workflow, tenant: str, execution: str, input: Json, tags: Mapping[str, str]
 ) -> dict[str, Any]:
     """The field of an execution's header that says which group it belongs to; none if its
@@ -80,7 +81,8 @@ def header(
     if spec.key is not None:
         facts: dict[str, Json] = {"id": execution, "startedAt": None, "tags": dict(tags)}
         try:
-            key = spec.key.evaluate(Scope(input=input, execution=facts))
+            scope, template = Scope(input=input, execution=facts), spec.key
+            key = await aside(lambda: template.evaluate(scope), heavy=template.heavy)
         except ExpressionError as error:
             detail = ErrorDetail(
                 "$.concurrency.key",
@@ -164,7 +166,8 @@ async def _arrive(
         return after
 
     before, group = await _change(engine, tenant, place, step)
-    if before != group or verdict is Verdict.SKIPPED:
+    # `step` has set it, which the checker does not see.
+    if before != group or verdict is Verdict.SKIPPED:  # pyright: ignore[reportUnnecessaryComparison]
         engine.metrics.count("weft_concurrency_total", verdict.value)
     await _call(engine, tenant, _newly_called(before, group))
     victims = [victim for victim, by in group.displaced if by == me]

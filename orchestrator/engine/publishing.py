@@ -1,4 +1,4 @@
-"""Publish and archive workflows for a person: `catalog`, and the audit of it."""
+"""Publish and archive workflows on behalf of a person: `catalog`, and the audit record of it."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
+from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.topology import EXECUTIONS, VISIBILITY
 from orchestrator.engine import project
 from orchestrator.engine.core import Engine
@@ -79,7 +80,7 @@ def _key(doc: Document) -> int:
 
 
 def _version(doc: Document) -> Version:
-    state = doc.body.get("state")
+    state: Json = doc.body.get("state")
     return project.version(
         {**doc.body, "seq": state.get("seq") if isinstance(state, dict) else None}
     )

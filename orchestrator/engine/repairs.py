@@ -9,9 +9,9 @@
     timer          a wait or a deadline was over, and nothing came (check, look)
     child          a child had ended, and the parent had not heard (look)
 
-A sweep that finds nothing wrong, and what only the sweeper can send because it lies further ahead
-than a broker keeps messages, is no repair; but of waits by themselves the state does not tell how
-far ahead they were, so they count.
+A sweep that finds nothing wrong is no repair. Nor is a message that only the sweeper can send,
+because it is due further ahead than a broker keeps messages. (The state does not say how far ahead
+a plain `wait` was, so those are counted.)
 """
 
 from __future__ import annotations

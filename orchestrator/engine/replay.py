@@ -18,7 +18,7 @@ from orchestrator.domain import built_in, jsonvalues
 from orchestrator.domain.errors import ConflictError, NotFoundError
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.priority import Priority
-from orchestrator.domain.status import TERMINAL_EXECUTION, Code, ExecutionStatus, TaskStatus
+from orchestrator.domain.status import TERMINAL_EXECUTION, Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import (
@@ -32,6 +32,7 @@ from orchestrator.engine import (
     inspect,
     pins,
     places,
+    submission,
     submit,
 )
 from orchestrator.engine.aggregate import Aggregate
@@ -69,16 +70,73 @@ async def replay(
             code="CANNOT_REPLAY",
         )
     digest = jsonvalues.body_hash({"replayOf": execution, "from": start_at, "latest": latest})
-    id = engine.ids.new() if key is None else submit.derived_id(tenant, f"replay {execution}", key)
-    if key is not None and (known := await submit.repeat(engine, tenant, id, digest, key)):
-        await _audit(engine, tenant, execution, id, by, reason)
-        return known
+    if key is None:
+        id = engine.ids.new()
+    else:
+        id = submission.derived_id(tenant, f"replay {execution}", key)
+        known = await submission.repeat(engine, tenant, id, digest, key)
+        if known is not None:
+            await _audit(engine, tenant, execution, id, by, reason)
+            return known
     erase.refuse_if_erased(origin.header)
     if origin.state.status not in TERMINAL_EXECUTION:
         raise ConflictError(
             f"the execution is {origin.state.status.value}; it can be replayed when it has ended",
             code="CANNOT_REPLAY",
         )
+    number, workflow, kind = await _version(engine, tenant, origin, latest=latest)
+    if start_at is not None and workflow.index.get(start_at, workflow.visible) >= workflow.visible:
+        raise NotFoundError(
+            f"version {number} of workflow {name!r} has no task {start_at!r}",
+            code="TASK_NOT_FOUND",
+        )
+    read = latest or workflow.concurrency is not None
+    given = await claimcheck.load(engine, origin.input) if read else None
+    if latest:
+        await submit.check_input(workflow, given)
+    partition = (tenant, id)
+    kept = () if start_at is None else _kept(origin, workflow, workflow.index[start_at])
+    more = {"replayFrom": start_at, "key": key, "traceparent": traceparent or None}
+    header: dict[str, Any] = {
+        "workflow": name,
+        "version": number,
+        "startedBy": by,
+        "priority": Priority.of(origin.header).value,
+        "requestHash": digest,
+        "replayOf": execution,
+        "tags": origin.header["tags"],
+        **{documents.tag_field(tag): value for tag, value in origin.header["tags"].items()},
+        **await places.header(workflow, tenant, id, given, origin.header["tags"]),
+        **{field: value for field, value in more.items() if value is not None},
+        **kind,
+    }
+    if latest:
+        pinned = await pins.resolve(engine, tenant, workflow)
+        header |= await pins.uses(engine, tenant, workflow, pinned)
+    else:  # the same version means the same children, too
+        pinned = origin.header.get("pins")
+        header |= pins.uses_of(origin.header)
+    if pinned:
+        header["pins"] = pinned
+    async with admission.start(engine, tenant, id) as seat:
+        await _copy(engine, origin, workflow, kept, partition)
+        header["input"] = await _moved(engine, origin.header["input"], partition, "input")
+        seat.created = await submission.store(engine, partition, header, workflow, kept)
+    result = await submission.answer(
+        engine, partition, header, created=seat.created, digest=digest, key=key or ""
+    )
+    if result.created:
+        engine.metrics.count("weft_operator_actions_total", "replay")
+    await _audit(engine, tenant, execution, id, by, reason)
+    return result
+
+
+async def _version(
+    engine: Engine, tenant: str, origin: Aggregate, *, latest: bool
+) -> tuple[int, Workflow, dict[str, Any]]:
+    """The version to run (its origin's, or the latest), compiled, and what the header says of its
+    kind. Raises `NotFoundError`, `ConflictError` (archived)."""
+    name = origin.workflow.name
     number: int = origin.header["version"]
     kind = {"kind": origin.header["kind"]} if "kind" in origin.header else {}
     if latest:
@@ -90,56 +148,7 @@ async def replay(
             )
         number = int(head.body["latest"])
         kind = catalog.kind_fields(head)
-    workflow = await catalog.compiled(engine, tenant, name, number, code=bool(kind))
-    if start_at is not None and workflow.index.get(start_at, workflow.visible) >= workflow.visible:
-        raise NotFoundError(
-            f"version {number} of workflow {name!r} has no task {start_at!r}",
-            code="TASK_NOT_FOUND",
-        )
-    read = latest or workflow.concurrency is not None
-    given = await claimcheck.load(engine, origin.input) if read else None
-    if latest:
-        submit.check_input(workflow, given)
-    partition = (tenant, id)
-    kept = () if start_at is None else _kept(origin, workflow, workflow.index[start_at])
-    header = {
-        "workflow": name,
-        "version": number,
-        "startedBy": by,
-        "priority": Priority.of(origin.header).value,
-        "requestHash": digest,
-        "replayOf": execution,
-        "tags": origin.header["tags"],
-        **{documents.tag_field(tag): value for tag, value in origin.header["tags"].items()},
-        **places.header(workflow, tenant, id, given, origin.header["tags"]),
-    }
-    more = {"replayFrom": start_at, "key": key, "traceparent": traceparent or None}
-    header |= {field: value for field, value in more.items() if value is not None}
-    # The same version means the same children, too.
-    pinned = await pins.resolve(engine, tenant, workflow) if latest else origin.header.get("pins")
-    if pinned:
-        header["pins"] = pinned
-    header |= kind | pins.uses(workflow, pinned or {})
-    async with admission.start(engine, tenant, id) as seat:
-        await _copy(engine, origin, workflow, kept, partition)
-        header["input"] = await _moved(engine, origin.header["input"], partition, "input")
-        seat.created = await submit.store(engine, partition, header, workflow, kept)
-    if not seat.created:
-        known = await submit.repeat(engine, tenant, id, digest, key or "")
-        if known is None:
-            raise ConflictError("the execution id is taken; try again", code="ID_TAKEN")
-        await _audit(engine, tenant, execution, id, by, reason)
-        return known
-    engine.metrics.count("weft_operator_actions_total", "replay")
-    await _audit(engine, tenant, execution, id, by, reason)
-    return StartResult(
-        id=id,
-        workflow=name,
-        version=number,
-        status=ExecutionStatus.PENDING,
-        created=True,
-        links=submit.links(id),
-    )
+    return number, await catalog.compiled(engine, tenant, name, number, code=bool(kind)), kind
 
 
 async def _audit(

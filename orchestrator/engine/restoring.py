@@ -1,9 +1,9 @@
 """An archived execution is put back as it was.
 
-Its own document comes first, with the mark of `retain` and `restoring`: from then on a start under
-its idempotency key finds it, and nobody takes it up. Then the others, then the marks go, then the
-archive. A process that dies in between leaves the rest to the same request again; without one, the
-next pass of the retention that comes later than `TAKES_MS` removes again what is there.
+The execution's own document comes first, with the mark of `retain` and `restoring`: from then on a
+start under its idempotency key finds it, and nobody takes it up. Then come the other documents,
+then the marks go, then the archive. If a process dies in between, the same request again finishes
+the work; if none comes, a pass of the retention later than `TAKES_MS` removes what is there.
 """
 
 from __future__ import annotations

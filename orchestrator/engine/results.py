@@ -22,10 +22,10 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.retry import is_retryable, next_delay
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS, MAX_SCHEDULE_AHEAD_MS
-from orchestrator.engine import letters, outbox, relay
+from orchestrator.engine import letters, outbox, relay, task_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.attempt import Outcome
-from orchestrator.engine.claims import Claim, Ended, counted
+from orchestrator.engine.claims import Claim, Ended
 from orchestrator.engine.core import Engine
 from orchestrator.engine.leasing import still_held
 from orchestrator.engine.parked import Parked
@@ -200,7 +200,7 @@ def _delay(claim: Claim, failure: Failure) -> int | None:
     key = f"{claim.aggregate.execution}:{claim.id}"
     return next_delay(
         claim.spec.retry,
-        attempt=counted(claim.doc),
+        attempt=task_docs.counted(claim.doc),
         key=key,
         retry_after_ms=failure.retry_after_ms,
     )

@@ -1,10 +1,10 @@
 """The scheduler: starts what is due, once, whoever calls and however often.
 
-A timer calls `run_due` every few seconds; it may be late, doubled or silent for an hour, and
-several processes may call at once. So nothing here counts calls. What is due is asked of the store
-(`dueAt`, in order, by pages), one leader works on it (`leadership.py`), and even two that both
-believe to lead start a tick once: the execution's id is derived from schedule and tick, and every
-write of a schedule goes by its ETag and the leader's token.
+A timer calls `run_due` every few seconds. It may be late, doubled or silent for an hour, and
+several processes may call at once, so nothing here counts calls. The store is asked for what is due
+(`dueAt`, in order, by pages), and one leader works on it (`leadership.py`). Even two processes that
+both believe they lead start a tick only once: the execution's id is derived from schedule and tick,
+and every write of a schedule goes by its ETag and the leader's token.
 
 Starting comes before moving on: a crash in between makes the next pass start the same id again,
 which the store answers as a duplicate.

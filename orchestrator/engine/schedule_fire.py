@@ -1,8 +1,8 @@
 """One schedule that is due: misfire and overlap policies, starts, and the move to the next tick.
 
-What the misfire policy accepts of a backlog is written before anything of it is started, so that a
-crash in the middle does not judge again what has become later meanwhile. From then on a tick waits
-in `waiting` and is started, however late, as the overlap rule allows.
+What the misfire policy accepts of a backlog is written before any of it is started. Otherwise,
+after a crash in the middle, the backlog would be judged again, when it has grown. From then on a
+tick waits in `waiting` and is started, however late, as the overlap rule allows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from orchestrator.domain.schedule import (
 from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import control, documents, schedule_docs, submit
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
 from orchestrator.engine.schedule_docs import MAX_ACTIVE, MAX_MESSAGE_CHARS, note
@@ -202,7 +203,7 @@ class _Run:
                 self.engine,
                 self.tenant,
                 schedule.workflow,
-                render_input(schedule, iso(tick)),
+                await aside(lambda: render_input(schedule, iso(tick)), heavy=schedule.input.heavy),
                 version=schedule.version,
                 tags=schedule.tags,
                 started_by=f"schedule:{schedule.name}",

@@ -63,7 +63,7 @@ def unknown(name: str) -> NotFoundError:
 
 def _summary(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
     schedule = schedule_docs.compiled(engine, body)
-    after = body["cursor"] if body["cursor"] > engine.clock.now() else engine.clock.now()
+    after = max(body["cursor"], engine.clock.now())
     tick = next(schedule.after(after), None)
     status = "PAUSED" if body["paused"] else "ACTIVE" if tick or body["waiting"] else "ENDED"
     last = body["history"][-1] if body["history"] else None

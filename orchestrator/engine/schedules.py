@@ -32,8 +32,10 @@ from orchestrator.engine import (
     schedule_docs,
     schedule_fire,
     schedule_reads,
+    submission,
     submit,
 )
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import Unclear, patiently
 from orchestrator.engine.schedule_docs import note
@@ -218,7 +220,7 @@ async def _known(engine: Engine, tenant: str, id: str | None) -> StartResult | N
     input may name the time, and the request says nothing."""
     if id is None:
         return None
-    return await submit.repeat(engine, tenant, id, None, "")
+    return await submission.repeat(engine, tenant, id, None, "")
 
 
 async def delete(engine: Engine, tenant: str, name: str, *, by: str = "") -> None:
@@ -288,7 +290,8 @@ async def _check(engine: Engine, tenant: str, schedule: Schedule, now: int) -> N
         workflow = await catalog.runnable(engine, tenant, head, number)
     except NotFoundError as error:
         raise _wrong("$.version", error) from None
-    submit.check_input(workflow, _rendered(schedule, first))
+    rendered = await aside(lambda: _rendered(schedule, first), heavy=schedule.input.heavy)
+    await submit.check_input(workflow, rendered)
 
 
 def _wrong(field: str, error: NotFoundError) -> InvalidError:

@@ -1,8 +1,8 @@
 """The secrets that one process has read, for a while, in memory only.
 
-Key Vault throttles, and a wide map would ask it a thousand times at once: one question per secret
-and time, shared by all who wait. A rotated secret is taken up when that time is over, or at the
-next attempt after one that used it has failed: the old value is the likely reason.
+Key Vault throttles, and a wide map would ask it a thousand times at once. So each secret is read
+once per period, and all who wait share the answer. A rotated secret is taken up when the period is
+over, or at the next attempt after one that used it has failed: the old value is the likely reason.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A decision hands signals to map items: their documents are written with the commit.
 
-An item that waits has no worker, and nobody holds its document (`mapsignals`). In the batch that
-says which signal it took the document becomes COMPLETED, under its ETag, or is created if no worker
-has parked the item yet: whoever comes later finds it finished. If a worker was faster, because the
-item's time was over, its result has to be heard first.
+An item that waits has no worker, and nobody holds its document (`mapsignals`). The batch that says
+which signal it took also completes the document, under its ETag. If no worker has parked the item
+yet, the batch creates the document, and the worker that comes later finds it finished. If a worker
+was faster, because the item's time was over, its result has to be heard first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.payload import Payload
 from orchestrator.domain.status import TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims, documents, facts, signal_docs
+from orchestrator.engine import documents, facts, signal_docs, task_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -59,12 +59,12 @@ async def complete(
     for (task, item), signal in taken.items():
         id = ids[task, item]
         existing = found.get(id)
-        body = {
+        body: dict[str, Any] = {
             "task": tasks[task].id,
             "attempt": 0,
             "attempts": [],
             **documents.base(partition, id, "task"),
-            **({} if existing is None else claims.without_lease(existing.body)),
+            **({} if existing is None else task_docs.without_lease(existing.body)),
             "item": item,
             "status": TaskStatus.COMPLETED.value,
             "endedAt": now,

@@ -4,10 +4,10 @@ A signal is stored with its message in one batch, in the execution's partition, 
 the answer is given; the orchestrator takes it in from there. Its id makes it idempotent: the same
 id with the same content is the same signal, however often it is sent.
 
-What can be told at once is told at once: a name that nothing in the workflow takes (the version
+What is certainly wrong is refused at once: a name that nothing in the workflow takes (the version
 of an execution never changes, so nobody would ever take it), a payload that does not fit the
-schema, an execution that has ended. An execution that ends in this very moment keeps the signal as
-an unmatched one.
+schema, an execution that has ended. If the execution ends at that very moment, the signal is kept
+as an unmatched one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from orchestrator.domain.errors import (
     ErrorDetail,
     InvalidError,
 )
-from orchestrator.domain.jsonschemas import check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.messages import Message, MessageType
 from orchestrator.domain.nearest import Nearest
@@ -33,6 +32,7 @@ from orchestrator.domain.workflow import Workflow
 from orchestrator.engine import admission, audit, claimcheck, documents, inspect, outbox, relay
 from orchestrator.engine import aggregate as aggregates
 from orchestrator.engine.aggregate import Aggregate
+from orchestrator.engine.aside import faults_of
 from orchestrator.engine.core import Engine
 from orchestrator.engine.inspect import After
 from orchestrator.engine.resilience import Unclear, patiently
@@ -71,9 +71,11 @@ async def send(
     digest = jsonvalues.body_hash({"name": name, "payload": payload})
     if known is not None:
         return _repeat(engine, known, digest)
-    _check(aggregate, name, payload)
+    await _check(aggregate, name, payload)
     data = jsonvalues.dumps(payload)
     await admission.payload(engine, tenant, len(data), "the payload", "$.payload")
+    if aggregate.workflow.hearer(name) is not None:
+        admission.step(len(data), "the payload", "$.payload")
     kept = await claimcheck.store(engine, partition, documents.signal_id(key), data)
     now = engine.clock.now()
     doc: dict[str, Any] = {
@@ -130,7 +132,7 @@ async def _look(
     )
 
 
-def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
+async def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
     state = aggregate.state
     if state.status in _OVER:
         raise ConflictError(
@@ -143,7 +145,7 @@ def _check(aggregate: Aggregate, name: str, payload: Json) -> None:
     waiting = workflow.signals.get(name)
     first = None if waiting is None else workflow.tasks[waiting[0]].listener
     schema = None if first is None else first.schema  # all tasks of a name agree
-    faults = [] if schema is None else check_value(schema, payload, "$.payload")
+    faults = [] if schema is None else await faults_of(schema, payload, "$.payload")
     if faults:
         raise InvalidError(
             f"the payload does not fit the schema of signal {name!r}",

@@ -1,4 +1,4 @@
-"""Silence that is no loss: tasks which wait for a circuit breaker or a slot of their tenant.
+"""Tasks that are silent and not lost: they wait for a circuit breaker or a slot of their tenant.
 
 Their messages are on their way, but nothing in their documents says so: the sweeper and the `check`
 of an execution would take them for lost, and send one more message each time, for as long as they

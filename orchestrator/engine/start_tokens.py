@@ -3,13 +3,13 @@
     id               type      in container `control` (each document is a partition)
     starts:{hash}    starts    `tokens` at `at`; guarded by its ETag
 
-A process takes tokens in blocks of a quarter of a second's, so a steady stream costs four writes a
-second and process, and no read. What it does not use within a second is void; so is what a process
-held that died. So within any stretch of time no more starts than the burst, and the rate times the
-stretch and one second.
+A process takes tokens in blocks of a quarter of a second's worth, so a steady stream costs four
+writes a second and process, and no read. Tokens that it does not use within a second are void, and
+so are those of a process that died. So within any stretch of time there are at most as many starts
+as the burst, plus the rate times the stretch and one second.
 
-Trouble with the store refuses nobody (`tenant_limits` says why). Being overtaken by other processes
-again and again does: then others are taking the tokens.
+Trouble with the store refuses nobody (`tenant_limits` says why). Losing to other processes again
+and again does: then they are taking the tokens.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ sweepers does no harm.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import Any
 
 from orchestrator.domain.messages import Message, MessageType
@@ -51,60 +50,49 @@ async def sweep(engine: Engine) -> SweepReport:
     neither reported nor counted as a repair by this one."""
     now = engine.clock.now()
     outboxes = 0
-    tasks: list[OutMessage] = []
-    signals: list[OutMessage] = []
-    notifications: list[OutMessage] = []
-    executions: list[OutMessage] = []
-    looks: list[OutMessage] = []
-    swept: list[tuple[object, ...]] = []
-    found: Counter[str] = Counter()
     for doc in await _overdue(engine, "outbox", now):
         outboxes += await relay.relay_documents(engine, [doc], repair=True)
-    for doc in await _overdue(engine, "task", now):
-        if not _recently(engine, doc, now) and not await is_postponed(engine, doc):
-            # A task that waits for a child or a time is looked at now and then: nothing was lost.
-            sending = looks if doc["status"] == TaskStatus.WAITING.value else tasks
-            sending.append(call_for(engine, doc))
-            if (lost := repairs.of_task(doc)) is not None:
-                found[lost] += 1
-            swept.append(_key(doc))
-    for doc in await _overdue(engine, signal_docs.TYPE, now):
-        if not _recently(engine, doc, now):
-            signals.append(call_for(engine, doc))
-            swept.append(_key(doc))
-    for doc in await _overdue(engine, notify_docs.TYPE, now):
-        if not _recently(engine, doc, now):
-            notifications.append(call_for(engine, doc))
-            swept.append(_key(doc))
-    for doc in await _overdue(engine, "execution", now):
-        if not _recently(engine, doc, now):
-            executions.append(call_for(engine, doc))
-            swept.append(_key(doc))
+    waiting: dict[str, list[dict[str, Any]]] = {}
+    for kind in CALLS:
+        found = await _overdue(engine, kind, now)
+        waiting[kind] = [doc for doc in found if not _recently(engine, doc, now)]
+    waiting["task"] = [doc for doc in waiting["task"] if not await is_postponed(engine, doc)]
     await slots.recount(engine)
-    if not await _send(engine, tasks + signals + notifications + looks + executions):
+    calls = [doc for docs in waiting.values() for doc in docs]
+    if not await _send(engine, [call_for(engine, doc) for doc in calls]):
         return SweepReport(outboxes=outboxes)
-    for key in swept:
-        engine.part(_Swept).sent.put(key, now)
-    for label, number in found.items():
-        repairs.count(engine, label, number)
-    repairs.count(engine, "signal", len(signals))
-    repairs.count(engine, "notification", len(notifications))
-    engine.metrics.count("weft_checks_total", by=len(executions) + len(looks))
+    for doc in calls:
+        engine.part(_Swept).sent.put(_key(doc), now)
+    return _counted(engine, outboxes, waiting)
+
+
+def _counted(
+    engine: Engine, outboxes: int, waiting: dict[str, list[dict[str, Any]]]
+) -> SweepReport:
+    """What was lost, in the metrics, the log and the report. A look is none of it: at a task that
+    waits for a child or a time, and at an execution that is only silent."""
+    looks = [doc for doc in waiting["task"] if doc["status"] == TaskStatus.WAITING.value]
     report = SweepReport(
         outboxes=outboxes,
-        tasks=len(tasks),
-        signals=len(signals),
-        notifications=len(notifications),
-        executions=len(executions),
+        tasks=len(waiting["task"]) - len(looks),
+        signals=len(waiting[signal_docs.TYPE]),
+        notifications=len(waiting[notify_docs.TYPE]),
+        executions=len(waiting["execution"]),
     )
-    if outboxes or tasks or signals or notifications:
+    for doc in waiting["task"]:
+        if (lost := repairs.of_task(doc)) is not None:
+            repairs.count(engine, lost)
+    repairs.count(engine, "signal", report.signals)
+    repairs.count(engine, "notification", report.notifications)
+    engine.metrics.count("weft_checks_total", by=report.executions + len(looks))
+    if report.outboxes or report.tasks or report.signals or report.notifications:
         log.warning(
             "sweeper sent what was overdue: %s outbox entries, %s tasks, %s signals, "
             "%s notifications",
-            outboxes,
-            len(tasks),
-            len(signals),
-            len(notifications),
+            report.outboxes,
+            report.tasks,
+            report.signals,
+            report.notifications,
             extra={"action": "sweep.repaired"},
         )
     return report

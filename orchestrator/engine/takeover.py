@@ -1,9 +1,10 @@
-"""A decision ends a task that a worker may hold: its document is taken over with the commit.
+"""A decision ends a task that a worker may still hold: the commit takes its document over.
 
-At its deadline a task fails whatever its worker does. In the batch that says so, under the
-document's ETag, the document gets the failure and loses its lease: the attempt's late result cannot
-be written, its next renewal tells it to stop, and the messages of a retry find it finished. A
-document that changed since the decision looked at it is decided about again.
+At its deadline a task fails, whatever its worker is doing. The batch that says so also writes the
+failure into the task's document and removes the lease, under the document's ETag. So the attempt's
+late result cannot be written, its next renewal tells it to stop, and the messages of a retry find
+the task finished. If the document has changed since the decision looked at it, the decision is made
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from orchestrator.domain.events import TaskFailed
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.status import Code, TaskStatus
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.engine import claims, documents, facts, letters
+from orchestrator.engine import documents, facts, letters, task_docs
 from orchestrator.engine.aggregate import Aggregate
 from orchestrator.engine.core import Engine
 from orchestrator.engine.resilience import patiently
@@ -92,7 +93,7 @@ def _unchanged(aggregate: Aggregate, task: int, doc: Document | None, attempt: i
 def _closed(doc: dict[str, Any], failure: Failure, now: int) -> dict[str, Any]:
     """The document after the take-over. An attempt that ran, or waits for its child, ends with
     the failure, too; the child is stopped afterwards."""
-    body = claims.without_lease(doc)
+    body = task_docs.without_lease(doc)
     if kin.has_open_child(doc):
         body["sweepAt"] = now
     if doc["status"] in (TaskStatus.RUNNING.value, TaskStatus.WAITING.value):

@@ -71,26 +71,14 @@ class LimitBook:
 
 async def show(engine: Engine, tenant: str) -> tuple[LimitsView, str]:
     """The limits, and their ETag. Raises `UnavailableError`: damaged."""
-    return await tenant_docs.show(engine, tenant, KIND, lambda body: _view(engine, tenant, body))
+    return await tenant_docs.show(engine, tenant, _LIMITS)
 
 
 async def put(
     engine: Engine, tenant: str, wanted: LimitsModel, *, if_match: str | None, by: str
 ) -> tuple[LimitsView, str]:
-    """Replace all of them. `if_match`: the ETag that the caller knows, None or `*` for any. Raises
-    `PreconditionError`, `UnavailableError`."""
-    text = jsonvalues.dumps(wanted.stored()).decode()
-    body = await tenant_docs.put(
-        engine,
-        tenant,
-        KIND,
-        text,
-        if_match=if_match,
-        by=by,
-        forget=engine.part(LimitBook).forget,
-        details=lambda before: {"before": before, "after": text},
-    )
-    return _view(engine, tenant, body)
+    """Replace all of them, as `tenant_docs.put` does."""
+    return await tenant_docs.put(engine, tenant, _LIMITS, wanted.stored(), if_match=if_match, by=by)
 
 
 def in_force(engine: Engine, body: dict[str, Any] | None) -> TenantLimits:
@@ -107,11 +95,17 @@ def _content(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _view(engine: Engine, tenant: str, body: dict[str, Any] | None) -> tuple[LimitsView, str]:
-    view = LimitsView(
+def _view(engine: Engine, tenant: str, body: dict[str, Any] | None) -> LimitsView:
+    return LimitsView(
         tenant=tenant,
         limits=_read(body).stored(),
         effective=in_force(engine, body).shown(),
         **tenant_docs.revised(body),
     )
-    return view, tenant_docs.etag(body)
+
+
+def _forget(engine: Engine, tenant: str) -> None:
+    engine.part(LimitBook).forget(tenant)
+
+
+_LIMITS: Final = tenant_docs.Kind(name=KIND, view=_view, forget=_forget)

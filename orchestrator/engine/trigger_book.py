@@ -1,8 +1,8 @@
-"""The tenant's triggers, compiled, as every event needs them.
+"""The tenant's triggers, compiled and remembered, because every event needs them.
 
-Remembered with the version that the tenant's triggers had when they were read. One point read per
-call tells whether that is still so: an event that comes after a trigger's creation was answered
-meets it, on whatever instance.
+They are remembered with the version that the tenant's triggers had when they were read. One point
+read per call tells whether they are still current, so an event that comes after the creation of a
+trigger was answered meets that trigger, on whatever instance.
 """
 
 from __future__ import annotations

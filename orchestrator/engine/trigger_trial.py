@@ -8,6 +8,7 @@ from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.triggers import TriggerFailed
 from orchestrator.engine import catalog, events, shapes, submit, trigger_store
+from orchestrator.engine.aside import aside
 from orchestrator.engine.core import Engine
 from orchestrator.engine.views_events import TriggerTest
 
@@ -19,10 +20,10 @@ async def trial(engine: Engine, tenant: str, name: str, event: CloudEvent) -> Tr
     if not trigger.meets(event):
         return TriggerTest(starts=False, stopped="match")
     try:
-        if not trigger.passes(event):
+        if not await aside(lambda: trigger.passes(event), heavy=trigger.heavy):
             return TriggerTest(starts=False, stopped="filter")
         events.check_hops(event)
-        input, tags = trigger.mapped(event)
+        input, tags = await aside(lambda: trigger.mapped(event), heavy=trigger.heavy)
     except TriggerFailed as failed:
         places = {"filterFailed": "filter", "tooManyHops": "start"}
         stopped = places.get(failed.reason, "input")
@@ -49,4 +50,4 @@ async def _startable(
     if head.body["archived"]:
         raise ConflictError(f"workflow {workflow!r} is archived", code="WORKFLOW_ARCHIVED")
     version = await catalog.runnable(engine, tenant, head)
-    submit.check_input(version, input)
+    await submit.check_input(version, input)

@@ -1,7 +1,7 @@
 """Create, change, pause and delete event triggers; `trigger_store` says how they are kept.
 
-A trigger's workflow must be there, and take what the trigger gives it as far as that shows without
-an event: everything else would only be found out by events that become dead letters.
+A trigger's workflow must exist, and must accept what the trigger gives it, as far as that can be
+seen without an event. Anything else would be found out only by events that become dead letters.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def pause(
 ) -> Stored:
     """Let it start nothing any more (events that come meanwhile pass it by), or again. Idempotent.
     Raises `NotFoundError`, `PreconditionError`, `UnavailableError`."""
-    changed = {
+    changed: dict[str, Any] = {
         "paused": paused,
         "updatedAt": engine.clock.now(),
         "updatedBy": by,

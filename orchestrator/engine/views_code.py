@@ -46,14 +46,3 @@ class CodeWorkflowsView(View):
     items: list[CodeWorkflowView] = Field(default_factory=list)
     published_at: Instant | None = None
     published_by: str = ""
-
-
-class CodeUse(View):
-    """Open executions that need a version which is not deployed any more."""
-
-    name: str
-    version: int
-    tenant: str
-    count: int
-    executions: list[str] = Field(default_factory=list)
-    """The first of them."""

@@ -10,8 +10,8 @@
     for an orchestration  as for a child, see `instances`
     has ended, its child may run                  -> the child is cancelled
 
-Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. What nothing
-is wrong with is looked at again by the sweeper, after twice the time.
+Nobody holds a lease here: whoever looks writes under the ETag, and one of them wins. If nothing is
+wrong, the sweeper has the task looked at again, each time after twice as long.
 
 A child is stopped in two steps: first the task's document says that it has ended, then the child
 is cancelled, and only when it was seen to have ended (or was not there for several looks) the
@@ -34,7 +34,6 @@ from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.domain.workflow import TaskType
 from orchestrator.engine import (
     claimcheck,
-    claims,
     control,
     handback,
     instances,
@@ -42,6 +41,7 @@ from orchestrator.engine import (
     mapwaits,
     repairs,
     results,
+    task_docs,
 )
 from orchestrator.engine.attempt import Outcome
 from orchestrator.engine.claims import Ended
@@ -189,7 +189,7 @@ async def _moved(engine: Engine, found: Parked, stored: dict[str, Any] | None) -
 async def _close(engine: Engine, found: Parked) -> None:
     """CANCELLED, then what it has started; the orchestrator is told only if it waits for that."""
     now = engine.clock.now()
-    closed = claims.cancelled(found.doc, now)
+    closed = task_docs.cancelled(found.doc, now)
     await results.record_end(
         engine, Ended(found.aggregate, closed, found.etag, report=not found.over)
     )

@@ -104,6 +104,11 @@ class Caller:
         whole = Resource(tenant=self.tenant, reach=Reach.WHOLE)
         return isinstance(await self.decide(scope, whole), Allow)
 
+    async def of_platform(self, scope: Scope) -> bool:
+        """Whether it is granted for all of the platform's own tenant."""
+        platform = self._engine.platform_tenant
+        return bool(platform) and await Caller(self.known, platform, self._engine).may_all(scope)
+
     async def must(self, scope: Scope, resource: Resource, missing: NotFoundError) -> None:
         """Raises `ForbiddenError`, or `missing` if the caller must not know of the resource."""
         found = await self.decide(scope, resource)
@@ -171,10 +176,8 @@ async def admit_platform(
     if not is_tenant(tenant):
         raise unknown_tenant(tenant)
     caller = Caller(principal, tenant, engine)
-    if engine.platform_tenant:
-        platform = Caller(principal, engine.platform_tenant, engine)
-        if await platform.may_all(Scope.ADMIN):
-            return caller
+    if await caller.of_platform(Scope.ADMIN):
+        return caller
     await caller.must_for_all(scope)
     if only:
         reason = f"this needs the scope {scope} in the platform's own tenant"

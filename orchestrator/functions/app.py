@@ -11,24 +11,8 @@ import azure.functions as func
 from orchestrator.functions import (
     change_feed,
     event_grid,
-    http_archive,
-    http_audit,
-    http_breakers,
-    http_bulk,
-    http_code,
-    http_control,
-    http_deadletters,
-    http_egress,
-    http_events,
-    http_executions,
-    http_grants,
-    http_history,
-    http_limits,
+    http_api,
     http_operations,
-    http_schedules,
-    http_signals,
-    http_triggers,
-    http_workflows,
     queue_deadletter,
     queue_events,
     queue_orchestration,
@@ -45,25 +29,9 @@ def compose(
     """A new app with all functions. Builds nothing else: `provider` is first asked by a trigger.
     `orchestrators`: the code workflows; without one nothing of Durable Functions is there."""
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-    for concern in (
-        http_workflows,
-        http_executions,
-        http_history,
-        http_control,
-        http_deadletters,
-        http_schedules,
-        http_signals,
-        http_breakers,
-        http_bulk,
-        http_code,
-        http_grants,
-        http_egress,
-        http_limits,
-        http_events,
-        http_triggers,
-        http_audit,
-        http_archive,
-        http_operations,
+    for routes in (*http_api.TABLES, http_operations.ROUTES):
+        app.register_functions(routes.blueprint(provider))
+    for triggers in (
         queue_orchestration,
         queue_tasks,
         queue_events,
@@ -72,7 +40,7 @@ def compose(
         change_feed,
         timers,
     ):
-        app.register_functions(concern.blueprint(provider))
+        app.register_functions(triggers.blueprint(provider))
     if orchestrators:
         # Imported here: the library takes a quarter of a second.
         from orchestrator.functions import durable

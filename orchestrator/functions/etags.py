@@ -6,8 +6,10 @@ import re
 from typing import Final
 
 import azure.functions as func
+from pydantic import BaseModel
 
 from orchestrator.domain.errors import ErrorDetail, MalformedError
+from orchestrator.functions.http_routes import Answer
 from orchestrator.functions.requests import Param
 
 IF_MATCH: Final = Param(
@@ -23,6 +25,12 @@ _FORM: Final = re.compile(r'"([!#-~]{1,128})"')
 def header(etag: str) -> dict[str, str]:
     """The answer's header."""
     return {"etag": f'"{etag}"'}
+
+
+def answer(found: tuple[BaseModel, str]) -> Answer:
+    """What is shown, under its ETag."""
+    view, etag = found
+    return Answer(body=view, headers=header(etag))
 
 
 def if_match(req: func.HttpRequest) -> str | None:

@@ -58,7 +58,7 @@ async def execution(engine: Engine, tenant: str, id: str) -> Resource:
 
 
 def reveals(caller: Caller) -> Reveal:
-    """The caller sees sensitive data of the executions that he may operate."""
+    """The caller sees sensitive data of the executions that they may operate."""
 
     async def may(found: Aggregate) -> bool:
         return isinstance(await caller.decide(Scope.OPERATE, _resource(found)), Allow)
@@ -94,8 +94,8 @@ async def _letter(engine: Engine, tenant: str, given: Any) -> Found:
 
 
 async def operates_letter(engine: Engine, caller: Caller, id: str) -> bool:
-    """Whether the caller may decide about a dead letter, so that he sees the data of its event,
-    of which nobody knows what is sensitive. Raises `NotFoundError`."""
+    """Whether the caller may decide about a dead letter, and so may see the data of its event, of
+    which nobody knows what is sensitive. Raises `NotFoundError`."""
     about, _ = await _letter(engine, caller.tenant, {"letterId": id})
     return isinstance(await caller.decide(Scope.OPERATE, about), Allow)
 

@@ -4,46 +4,31 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-from pydantic import BaseModel, ConfigDict, Field
-
 from orchestrator.domain.authz import Scope
-from orchestrator.domain.status import TERMINAL_EXECUTION, ExecutionStatus
+from orchestrator.domain.status import TERMINAL_EXECUTION
 from orchestrator.engine import archive, restoring
 from orchestrator.engine.archive import ArchiveFilter
-from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_archive import ArchiveView
 from orchestrator.functions import http_params, requests
-from orchestrator.functions.http_executions import LOCATION
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
+from orchestrator.functions.http_shared import BODY_ERRORS, LOCATION, ControlRequest, json_body
 
 ROUTES: Final = Routes("Archive")
 GZIP: Final = "application/gzip"
-_ENDS: Final = sorted(one.value for one in TERMINAL_EXECUTION)
+_ENDS: Final = sorted(TERMINAL_EXECUTION)
 
 
-class RestoreRequest(BaseModel):
+class RestoreRequest(ControlRequest):
     """Why. May be left out; it stands in the audit."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    reason: str = Field("", max_length=MAX_REASON_CHARS)
 
 
 _FILTERS: Final = (
-    http_params.words(
+    http_params.text_filter(
         "execution", "Only archives of this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"
     ),
-    http_params.words("workflow", "Only executions of this workflow", "order-fulfilment"),
-    Param(
-        name="status",
-        description="Only executions that ended like this",
-        schema={"type": "string", "enum": _ENDS},
-        read=http_params.choice(ExecutionStatus(one) for one in _ENDS),
-    ),
+    http_params.text_filter("workflow", "Only executions of this workflow", "order-fulfilment"),
+    http_params.enum_filter("status", "Only executions that ended like this", _ENDS),
 )
 
 
@@ -115,14 +100,9 @@ async def read_archive(call: Call) -> Answer:
     "v1/archive/{archiveId}/restore",
     scope=Scope.OPERATE,
     summary="Restore an archived execution",
-    body=Body(
-        media=JSON_TYPES,
-        schema=RestoreRequest,
-        required=False,
-        example={"reason": "complaint 4711"},
-    ),
+    body=json_body(RestoreRequest, {"reason": "complaint 4711"}),
     replies={200: Reply(description="It is back", model=ExecutionView, headers=LOCATION)},
-    errors=(404, 409, 413, 415, 422),
+    errors=(404, 409, *BODY_ERRORS),
 )
 async def restore_archive(call: Call) -> Answer:
     """Puts the execution back as it was when it was archived; it can be looked at, replayed and
@@ -156,8 +136,3 @@ async def delete_archive(call: Call) -> Answer:
         by=call.principal.subject,
     )
     return Answer(status=204)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

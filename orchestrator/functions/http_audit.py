@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.engine import audit_reads
 from orchestrator.engine.audit_reads import AuditFilter
@@ -14,7 +12,6 @@ from orchestrator.engine.views import Page
 from orchestrator.engine.views_audit import AuditCheck, AuditView
 from orchestrator.functions import http_params
 from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param
 
 ROUTES: Final = Routes("Audit")
@@ -32,16 +29,16 @@ def _known(text: str) -> tuple[int, str]:
 
 
 _FILTERS: Final = (
-    http_params.words("action", "Only this action", "workflow.publish"),
-    http_params.words(
+    http_params.text_filter("action", "Only this action", "workflow.publish"),
+    http_params.text_filter(
         "resource", "Only changes of this, as kind:name", "workflow:order-fulfilment"
     ),
-    http_params.words(
+    http_params.text_filter(
         "execution", "Only what concerns this execution", "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4"
     ),
-    http_params.words("by", "Only what this person or program did", "developer"),
-    http_params.time("from", "Only from this time on"),
-    http_params.time("to", "Only up to this time"),
+    http_params.text_filter("by", "Only what this person or program did", "developer"),
+    http_params.time_filter("from", "Only from this time on"),
+    http_params.time_filter("to", "Only up to this time"),
 )
 
 
@@ -116,8 +113,3 @@ async def verify_audit(call: Call) -> Answer:
         known=query["known"],
     )
     return Answer(body=found)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-import azure.functions as func
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.domain.authz import Scope
@@ -13,13 +12,10 @@ from orchestrator.engine import breakers_act
 from orchestrator.engine.control import MAX_REASON_CHARS
 from orchestrator.engine.views_breakers import BreakerList, BreakerView
 from orchestrator.functions import requests
-from orchestrator.functions.http_control import ControlRequest
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES
+from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
+from orchestrator.functions.http_shared import BODY_ERRORS, ControlRequest, json_body
 
 ROUTES: Final = Routes("Circuit breakers")
-_ERRORS: Final = (413, 415, 422)
 
 
 def _duration(value: Any) -> Any:
@@ -81,14 +77,9 @@ async def get_breaker(call: Call) -> Answer:
     "v1/breakers/{dependency}/open",
     scope=Scope.OPERATE,
     summary="Open a circuit breaker",
-    body=Body(
-        media=JSON_TYPES,
-        schema=OpenRequest,
-        required=False,
-        example={"reason": "maintenance until noon", "for": "90m"},
-    ),
+    body=json_body(OpenRequest, {"reason": "maintenance until noon", "for": "90m"}),
     replies={200: Reply(description="It is open", model=BreakerView)},
-    errors=_ERRORS,
+    errors=BODY_ERRORS,
 )
 async def open_breaker(call: Call) -> Answer:
     """Tasks of the dependency wait, without using up attempts, until it is closed or the time is
@@ -110,14 +101,9 @@ async def open_breaker(call: Call) -> Answer:
     "v1/breakers/{dependency}/close",
     scope=Scope.OPERATE,
     summary="Close a circuit breaker",
-    body=Body(
-        media=JSON_TYPES,
-        schema=ControlRequest,
-        required=False,
-        example={"reason": "the service is back"},
-    ),
+    body=json_body(ControlRequest, {"reason": "the service is back"}),
     replies={200: Reply(description="It is closed", model=BreakerView)},
-    errors=_ERRORS,
+    errors=BODY_ERRORS,
 )
 async def close_breaker(call: Call) -> Answer:
     """Tasks go through again, within a minute and a half at most, whoever opened it; failures seen
@@ -131,8 +117,3 @@ async def close_breaker(call: Call) -> Answer:
         reason=body.reason,
     )
     return Answer(body=view)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)

@@ -13,12 +13,16 @@ from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import bulk
 from orchestrator.engine.bulk import Target
 from orchestrator.engine.control import MAX_REASON_CHARS
-from orchestrator.engine.views import StartResult
 from orchestrator.functions import http_params, listing, requests
-from orchestrator.functions.http_executions import KEY, LOCATION
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.http_routes import Answer, Call, Routes
+from orchestrator.functions.http_shared import (
+    BODY_ERRORS,
+    KEY,
+    json_body,
+    start_replies,
+    started,
+)
+from orchestrator.functions.requests import Param
 
 ROUTES: Final = Routes("Bulk operations", hub=True)
 MAX_LIMIT: Final = 1_000_000
@@ -32,17 +36,7 @@ PREFER: Final = Param(
     schema={"type": "string"},
     example=ASYNC,
 )
-ACCEPTED: Final = {
-    200: Reply(
-        description="The key had been used with the same request: the first answer again",
-        model=StartResult,
-        headers=LOCATION,
-    ),
-    202: Reply(
-        description="Accepted; the execution shows how far it is", model=StartResult,
-        headers=LOCATION,
-    ),
-}  # fmt: skip
+ACCEPTED: Final = start_replies(accepted="Accepted; the execution shows how far it is")
 
 
 def _instant(value: Any) -> Any:
@@ -117,18 +111,17 @@ class ExecutionsRequest(BaseModel):
     checks=True,
     summary="Pause, resume, cancel, terminate or retry many executions",
     headers=KEY,
-    body=Body(
-        media=JSON_TYPES,
-        schema=ExecutionsRequest,
-        required=True,
-        example={
+    body=json_body(
+        ExecutionsRequest,
+        {
             "action": "cancel",
             "filter": {"workflow": "order-fulfilment", "status": "RUNNING"},
             "reason": "wrong prices",
         },
+        required=True,
     ),
     replies=ACCEPTED,
-    errors=(400, 409, 413, 415, 422),
+    errors=(400, 409, *BODY_ERRORS),
 )
 async def bulk_executions(call: Call) -> Answer:
     """Does the same to all executions that the filter finds, newest first, as an execution of
@@ -162,13 +155,4 @@ async def submitted(call: Call, engine: Any, target: Target, request: dict[str, 
         key=requests.idempotency_key(call.req),
         traceparent=call.trace.parent,
     )
-    return Answer(
-        body=result,
-        status=202 if result.created else 200,
-        headers={"location": f"/v1/executions/{result.id}"},
-    )
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)
+    return started(result)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
-import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.authz import Scope
@@ -18,38 +18,43 @@ from orchestrator.engine.control import (
     TERMINATE,
     Action,
 )
-from orchestrator.engine.views import ExecutionView, StartResult
+from orchestrator.engine.views import ExecutionView
 from orchestrator.functions import requests
-from orchestrator.functions.http_executions import KEY, LOCATION
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES
+from orchestrator.functions.http_routes import Answer, Body, Call, Handler, Reply, Routes
+from orchestrator.functions.http_shared import (
+    BODY_ERRORS,
+    KEY,
+    ControlRequest,
+    json_body,
+    start_replies,
+    started,
+)
 
 ROUTES: Final = Routes("Control", hub=True)
 
 
-class ControlRequest(BaseModel):
-    """Why. May be left out; it stands in the history and in the audit."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    reason: str = Field("", max_length=MAX_REASON_CHARS)
+_BODY: Final = json_body(ControlRequest, {"reason": "wrong input, sent again as order A-18"})
+_ERRORS: Final = (404, 409, *BODY_ERRORS)
 
 
-_BODY: Final = Body(
-    media=JSON_TYPES,
-    schema=ControlRequest,
-    required=False,
-    example={"reason": "wrong input, sent again as order A-18"},
-)
-_ERRORS: Final = (404, 409, 413, 415, 422)
+def _control(
+    path: str, summary: str, done: str, *, body: Body = _BODY, scope: Scope = Scope.OPERATE
+) -> Callable[[Handler], Handler]:
+    """The route of a change that answers with the execution as it is then: `done`."""
+    return ROUTES.add(
+        "POST",
+        path,
+        scope=scope,
+        summary=summary,
+        body=body,
+        replies={200: Reply(description=done, model=ExecutionView)},
+        errors=_ERRORS,
+    )
 
 
-async def _act(call: Call, action: Action) -> Answer:
-    return await _do(call, action, (await requests.model(call.req, ControlRequest)).reason)
-
-
-async def _do(call: Call, action: Action, reason: str) -> Answer:
+async def _act(call: Call, action: Action, reason: str | None = None) -> Answer:
+    if reason is None:
+        reason = (await requests.model(call.req, ControlRequest)).reason
     view = await control.act(
         await call.engine(),
         call.tenant,
@@ -61,15 +66,7 @@ async def _do(call: Call, action: Action, reason: str) -> Answer:
     return Answer(body=view)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/executions/{id}/pause",
-    scope=Scope.OPERATE,
-    summary="Pause an execution",
-    body=_BODY,
-    replies={200: Reply(description="It stands still", model=ExecutionView)},
-    errors=_ERRORS,
-)
+@_control("v1/executions/{id}/pause", "Pause an execution", "It stands still")
 async def pause_execution(call: Call) -> Answer:
     """Nothing new is started; what runs ends, and its results count. Its own time limit goes on.
     Pausing twice is the same as once. Refused (409 CANNOT_PAUSE) if it has ended, undoes what had
@@ -77,15 +74,7 @@ async def pause_execution(call: Call) -> Answer:
     return await _act(call, PAUSE)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/executions/{id}/resume",
-    scope=Scope.OPERATE,
-    summary="Resume a paused execution",
-    body=_BODY,
-    replies={200: Reply(description="It goes on", model=ExecutionView)},
-    errors=_ERRORS,
-)
+@_control("v1/executions/{id}/resume", "Resume a paused execution", "It goes on")
 async def resume_execution(call: Call) -> Answer:
     """Goes on where it was: what was dropped while it stood still is sent again. Resuming what
     runs is a success; an ended execution is refused (409)."""
@@ -100,19 +89,11 @@ class CancelRequest(ControlRequest):
     )
 
 
-@ROUTES.add(
-    "POST",
+@_control(
     "v1/executions/{id}/cancel",
-    scope=Scope.OPERATE,
-    summary="Cancel an execution",
-    body=Body(
-        media=JSON_TYPES,
-        schema=CancelRequest,
-        required=False,
-        example={"reason": "customer withdrew", "compensate": True},
-    ),
-    replies={200: Reply(description="It has ended, or is COMPENSATING", model=ExecutionView)},
-    errors=_ERRORS,
+    "Cancel an execution",
+    "It has ended, or is COMPENSATING",
+    body=json_body(CancelRequest, {"reason": "customer withdrew", "compensate": True}),
 )
 async def cancel_execution(call: Call) -> Answer:
     """Ends it at once. Running activities are told by their heartbeat; what they still return does
@@ -120,18 +101,10 @@ async def cancel_execution(call: Call) -> Answer:
     only then it is CANCELLED. Cancelling twice is the same as once; a completed, failed or
     compensating one is refused (409)."""
     body = await requests.model(call.req, CancelRequest)
-    return await _do(call, CANCEL_COMPENSATING if body.compensate else CANCEL, body.reason)
+    return await _act(call, CANCEL_COMPENSATING if body.compensate else CANCEL, body.reason)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/executions/{id}/terminate",
-    scope=Scope.OPERATE,
-    summary="Terminate an execution",
-    body=_BODY,
-    replies={200: Reply(description="It has ended", model=ExecutionView)},
-    errors=_ERRORS,
-)
+@_control("v1/executions/{id}/terminate", "Terminate an execution", "It has ended")
 async def terminate_execution(call: Call) -> Answer:
     """Ends it at once as CANCELLED, whatever it is doing, also undoing what it had completed;
     `compensation` in the answer says what was left. Terminating twice is the same as once; a
@@ -157,20 +130,10 @@ class ReplayRequest(BaseModel):
     scope=Scope.OPERATE,
     summary="Replay an execution",
     headers=KEY,
-    body=Body(
-        media=JSON_TYPES,
-        schema=ReplayRequest,
-        required=False,
-        example={"from": "charge", "version": "latest", "reason": "prices corrected"},
+    body=json_body(
+        ReplayRequest, {"from": "charge", "version": "latest", "reason": "prices corrected"}
     ),
-    replies={
-        200: Reply(
-            description="The key had been used with the same request: the first answer again",
-            model=StartResult,
-            headers=LOCATION,
-        ),
-        202: Reply(description="Accepted, as an execution", model=StartResult, headers=LOCATION),
-    },
+    replies=start_replies(),
     errors=(*_ERRORS, 429),
 )
 async def replay_execution(call: Call) -> Answer:
@@ -189,26 +152,15 @@ async def replay_execution(call: Call) -> Answer:
         reason=body.reason,
         traceparent=call.trace.parent,
     )
-    return Answer(
-        body=result,
-        status=202 if result.created else 200,
-        headers={"location": f"/v1/executions/{result.id}"},
-    )
+    return started(result)
 
 
-@ROUTES.add(
-    "POST",
+@_control(
     "v1/executions/{id}/erase",
+    "Erase an execution's data",
+    "It is erased",
+    body=json_body(ControlRequest, {"reason": "request of the customer, ticket 4711"}),
     scope=Scope.ADMIN,
-    summary="Erase an execution's data",
-    body=Body(
-        media=JSON_TYPES,
-        schema=ControlRequest,
-        required=False,
-        example={"reason": "request of the customer, ticket 4711"},
-    ),
-    replies={200: Reply(description="It is erased", model=ExecutionView)},
-    errors=_ERRORS,
 )
 async def erase_execution(call: Call) -> Answer:
     """Input, outputs, payloads of signals, inputs of dead letters and messages of errors are gone
@@ -223,8 +175,3 @@ async def erase_execution(call: Call) -> Answer:
         reason=(await requests.model(call.req, ControlRequest)).reason,
     )
     return Answer(body=view)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-import azure.functions as func
 from pydantic import BaseModel, BeforeValidator, Field
 
 from orchestrator.domain.authz import Scope
@@ -19,34 +19,22 @@ from orchestrator.engine.views import ExecutionView, Page
 from orchestrator.engine.views_letters import BulkResult, DeadLetterSummary, DeadLetterView
 from orchestrator.functions import cursors, guards, http_bulk, http_params, listing, requests
 from orchestrator.functions.http_bulk import CONFIG, Time
-from orchestrator.functions.http_control import ControlRequest
-from orchestrator.functions.http_executions import KEY
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.http_routes import Answer, Body, Call, Handler, Reply, Routes
+from orchestrator.functions.http_shared import BODY_ERRORS, KEY, ControlRequest, json_body
 
 ROUTES: Final = Routes("Dead letters", hub=True)
 
 
-def _name(name: str, text: str) -> Param:
-    return Param(
-        name=name, description=text, schema={"type": "string"}, read=http_params.identifier
-    )
-
-
 _FILTERS: Final = (
-    Param(
-        name="status",
-        description="Only dead letters in this status",
-        schema={"type": "string", "enum": [status.value for status in LetterStatus]},
-        read=http_params.choice(LetterStatus),
+    http_params.enum_filter("status", "Only dead letters in this status", LetterStatus),
+    http_params.text_filter("workflow", "Only of this workflow", read=http_params.identifier),
+    http_params.text_filter("execution", "Only of this execution", read=http_params.identifier),
+    http_params.text_filter("task", "Only of this task", read=http_params.identifier),
+    http_params.text_filter(
+        "errorType", "Only with this type of error", read=http_params.identifier
     ),
-    _name("workflow", "Only of this workflow"),
-    _name("execution", "Only of this execution"),
-    _name("task", "Only of this task"),
-    _name("errorType", "Only with this type of error"),
-    http_params.time("createdAfter", "Only those made at or after this time"),
-    http_params.time("createdBefore", "Only those made before this time"),
+    http_params.time_filter("createdAfter", "Only those made at or after this time"),
+    http_params.time_filter("createdBefore", "Only those made before this time"),
 )
 
 
@@ -147,11 +135,22 @@ class BulkRequest(BaseModel):
     cursor: str | None = Field(None, description="`nextCursor` of the part before")
 
 
-_ERRORS: Final = (404, 409, 413, 415, 422)
+_ERRORS: Final = (404, 409, *BODY_ERRORS)
 
 
-def _described(schema: type[BaseModel], example: Any, *, required: bool = False) -> Body:
-    return Body(media=JSON_TYPES, schema=schema, required=required, example=example)
+def _decision(
+    path: str, summary: str, done: str, *, body: Body, errors: tuple[int, ...] = _ERRORS
+) -> Callable[[Handler], Handler]:
+    """The route of a decision about one dead letter, which is `done` then."""
+    return ROUTES.add(
+        "POST",
+        path,
+        scope=Scope.OPERATE,
+        summary=summary,
+        body=body,
+        replies={200: Reply(description=done, model=DeadLetterView)},
+        errors=errors,
+    )
 
 
 async def _act(call: Call, action: Action, reason: str, **more: Any) -> Answer:
@@ -160,13 +159,11 @@ async def _act(call: Call, action: Action, reason: str, **more: Any) -> Answer:
     return Answer(body=view)
 
 
-@ROUTES.add(
-    "POST",
+@_decision(
     "v1/deadletters/{letterId}/retry",
-    scope=Scope.OPERATE,
-    summary="Retry a dead letter",
-    body=_described(RetryRequest, {"reason": "address corrected", "input": {"to": "Berlin"}}),
-    replies={200: Reply(description="It is RETRIED", model=DeadLetterView)},
+    "Retry a dead letter",
+    "It is RETRIED",
+    body=json_body(RetryRequest, {"reason": "address corrected", "input": {"to": "Berlin"}}),
     errors=(*_ERRORS, 429),
 )
 async def retry_deadletter(call: Call) -> Answer:
@@ -178,14 +175,11 @@ async def retry_deadletter(call: Call) -> Answer:
     return await _act(call, Action.RETRY, body.reason, value=body.input, edited=edited)
 
 
-@ROUTES.add(
-    "POST",
+@_decision(
     "v1/deadletters/{letterId}/skip",
-    scope=Scope.OPERATE,
-    summary="Skip a dead letter with an output",
-    body=_described(SkipRequest, {"reason": "paid by hand", "output": {"receipt": "A-17"}}),
-    replies={200: Reply(description="It is SKIPPED", model=DeadLetterView)},
-    errors=_ERRORS,
+    "Skip a dead letter with an output",
+    "It is SKIPPED",
+    body=json_body(SkipRequest, {"reason": "paid by hand", "output": {"receipt": "A-17"}}),
 )
 async def skip_deadletter(call: Call) -> Answer:
     """The task counts as completed with this output, and the execution goes on."""
@@ -193,14 +187,11 @@ async def skip_deadletter(call: Call) -> Answer:
     return await _act(call, Action.SKIP, body.reason, value=body.output)
 
 
-@ROUTES.add(
-    "POST",
+@_decision(
     "v1/deadletters/{letterId}/fail",
-    scope=Scope.OPERATE,
-    summary="Accept the failure of a dead letter",
-    body=_described(ControlRequest, {"reason": "the customer has gone"}),
-    replies={200: Reply(description="It is FAILED", model=DeadLetterView)},
-    errors=_ERRORS,
+    "Accept the failure of a dead letter",
+    "It is FAILED",
+    body=json_body(ControlRequest, {"reason": "the customer has gone"}),
 )
 async def fail_deadletter(call: Call) -> Answer:
     """Nobody will retry it. An execution that holds for the task goes on without it, and ends
@@ -209,14 +200,11 @@ async def fail_deadletter(call: Call) -> Answer:
     return await _act(call, Action.FAIL, body.reason)
 
 
-@ROUTES.add(
-    "POST",
+@_decision(
     "v1/deadletters/{letterId}/discard",
-    scope=Scope.OPERATE,
-    summary="Discard a dead letter",
-    body=_described(ControlRequest, {"reason": "a test"}),
-    replies={200: Reply(description="It is DISCARDED", model=DeadLetterView)},
-    errors=_ERRORS,
+    "Discard a dead letter",
+    "It is DISCARDED",
+    body=json_body(ControlRequest, {"reason": "a test"}),
 )
 async def discard_deadletter(call: Call) -> Answer:
     """Puts it away; the execution stays as it is. Refused (409) while an execution holds for it."""
@@ -231,7 +219,7 @@ async def discard_deadletter(call: Call) -> Answer:
     checks=True,
     summary="Decide about many dead letters",
     headers=(http_bulk.PREFER, *KEY),
-    body=_described(
+    body=json_body(
         BulkRequest,
         {"action": "retry", "filter": {"errorType": "ConnectionError"}, "reason": "back again"},
         required=True,
@@ -240,7 +228,7 @@ async def discard_deadletter(call: Call) -> Answer:
         200: Reply(description="What was done", model=BulkResult),
         202: http_bulk.ACCEPTED[202],
     },
-    errors=(400, 409, 413, 415, 422),
+    errors=(400, 409, *BODY_ERRORS),
 )
 async def bulk_deadletters(call: Call) -> Answer:
     """Does the same to all open dead letters that the filter finds, newest first. What makes no
@@ -274,7 +262,7 @@ async def bulk_deadletters(call: Call) -> Answer:
     "v1/executions/{id}/retry",
     scope=Scope.OPERATE,
     summary="Retry a failed execution",
-    body=_described(ControlRequest, {"reason": "the service is back"}),
+    body=json_body(ControlRequest, {"reason": "the service is back"}),
     replies={200: Reply(description="It goes on", model=ExecutionView)},
     errors=_ERRORS,
 )
@@ -290,8 +278,3 @@ async def retry_execution(call: Call) -> Answer:
         reason=body.reason,
     )
     return Answer(body=view)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.egress import EgressModel
 from orchestrator.engine import egress
 from orchestrator.engine.egress import EgressView
 from orchestrator.functions import etags, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
 
 ROUTES: Final = Routes("Tenants")
 
 EXAMPLE: Final = {"onlyHosts": ["api.example.com", "*.example.org"], "networks": ["10.1.0.0/16"]}
-
-
-def _answer(found: tuple[EgressView, str]) -> Answer:
-    view, etag = found
-    return Answer(body=view, headers=etags.header(etag))
 
 
 @ROUTES.add(
@@ -37,7 +29,7 @@ def _answer(found: tuple[EgressView, str]) -> Answer:
 async def get_egress(call: Call) -> Answer:
     """What `http` tasks and webhooks of the tenant may call, and which networks that are not public
     they may reach beside those of the platform's settings."""
-    return _answer(await egress.show(await call.engine(), call.tenant))
+    return etags.answer(await egress.show(await call.engine(), call.tenant))
 
 
 @ROUTES.add(
@@ -59,9 +51,4 @@ async def put_egress(call: Call) -> Answer:
     found = await egress.put(
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
-    return _answer(found)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)
+    return etags.answer(found)

@@ -23,7 +23,6 @@ from orchestrator.engine.views import View
 from orchestrator.engine.views_events import EventFault, EventReceipt, EventsReceipt
 from orchestrator.functions import requests
 from orchestrator.functions.http_routes import OPEN, Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, MAX_FINDINGS, Param
 
 ROUTES: Final = Routes("Events")
@@ -203,8 +202,3 @@ async def allow_events(call: Call) -> Answer:
         allowed["webhook-allowed-origin"] = origin
         allowed["webhook-allowed-rate"] = rate if plain else "*"
     return Answer(status=204, headers=allowed)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)

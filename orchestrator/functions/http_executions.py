@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Resource, Scope
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.topology import MAX_MAP_ITEMS
@@ -15,37 +13,29 @@ from orchestrator.engine.views import (
     ExecutionSummary,
     ExecutionView,
     Page,
-    StartResult,
     TaskSummary,
     TaskView,
     VerifyReport,
 )
 from orchestrator.functions import guards, http_params, listing, requests
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES, Param
+from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
+from orchestrator.functions.http_shared import (
+    BODY_ERRORS,
+    KEY,
+    json_body,
+    start_replies,
+    started,
+)
+from orchestrator.functions.requests import Param
 from orchestrator.functions.start_request import StartRequest
 
 ROUTES: Final = Routes("Executions", hub=True)
 
-
-KEY: Final = tuple(
-    Param(
-        name=name,
-        description=text,
-        schema={"type": "string", "minLength": 1, "maxLength": requests.MAX_KEY_CHARS},
-    )
-    for name, text in (
-        ("Idempotency-Key", "Repeating a request with its key gives the first answer again"),
-        ("X-Idempotency-Key", "The same under its older name"),
-    )
-)
 _TRACEPARENT: Final = Param(
     name="traceparent",
     description="W3C trace context; travels with the execution",
     schema={"type": "string"},
 )
-LOCATION: Final = {"Location": "Address of the execution"}
 _STARTED: Final = {
     "id": "019ad1f0-7f2c-7c11-a6f1-0d8a5ec4f1b2",
     "workflow": "order-fulfilment",
@@ -63,26 +53,11 @@ _STARTED: Final = {
     checks=True,
     summary="Start an execution",
     headers=(*KEY, _TRACEPARENT),
-    body=Body(
-        media=JSON_TYPES,
-        schema=StartRequest,
-        required=False,
-        example={"input": {"orderId": "A-17", "lines": []}, "tags": {"region": "north"}},
+    body=json_body(
+        StartRequest, {"input": {"orderId": "A-17", "lines": []}, "tags": {"region": "north"}}
     ),
-    replies={
-        200: Reply(
-            description="The key had been used with the same request: the first answer again",
-            model=StartResult,
-            headers=LOCATION,
-        ),
-        202: Reply(
-            description="Accepted and stored durably",
-            model=StartResult,
-            headers=LOCATION,
-            example=_STARTED,
-        ),
-    },
-    errors=(404, 409, 413, 415, 422, 429),
+    replies=start_replies(accepted="Accepted and stored durably", example=_STARTED),
+    errors=(404, 409, *BODY_ERRORS, 429),
 )
 async def start_execution(call: Call) -> Answer:
     """Stores an execution and answers at once; follow it at its address. With an Idempotency-Key
@@ -105,63 +80,28 @@ async def start_execution(call: Call) -> Answer:
         started_by=who.subject,
         priority=body.priority,
     )
-    return Answer(
-        body=result,
-        status=202 if result.created else 200,
-        headers={"location": f"/v1/executions/{result.id}"},
-    )
-
-
-def _time(name: str, text: str) -> Param:
-    return Param(
-        name=name,
-        description=text,
-        schema={"type": "string", "format": "date-time"},
-        read=http_params.instant,
-    )
+    return started(result)
 
 
 _FILTERS: Final = (
-    Param(
-        name="status",
-        description="Only executions in this status",
-        schema={"type": "string", "enum": [status.value for status in ExecutionStatus]},
-        read=http_params.choice(ExecutionStatus),
+    http_params.enum_filter("status", "Only executions in this status", ExecutionStatus),
+    http_params.text_filter(
+        "workflow", "Only executions of this workflow", read=http_params.identifier
     ),
-    Param(
-        name="workflow",
-        description="Only executions of this workflow",
-        schema={"type": "string"},
-        read=http_params.identifier,
+    http_params.text_filter(
+        "tag", "Only executions with this tag, as name=value", "region=north", read=http_params.tag
     ),
-    Param(
-        name="tag",
-        description="Only executions with this tag, as name=value",
-        schema={"type": "string"},
-        read=http_params.tag,
-        example="region=north",
+    http_params.text_filter("owner", "Only executions that this person or program started"),
+    http_params.text_filter(
+        "parent", "Only executions that this execution started", read=http_params.identifier
     ),
-    Param(
-        name="owner",
-        description="Only executions that this person or program started",
-        schema={"type": "string"},
-        read=http_params.line,
+    http_params.text_filter(
+        "search",
+        "Only executions whose id begins with this, or whose idempotency key is this",
+        "019ad1f0",
     ),
-    Param(
-        name="parent",
-        description="Only executions that this execution started",
-        schema={"type": "string"},
-        read=http_params.identifier,
-    ),
-    Param(
-        name="search",
-        description="Only executions whose id begins with this, or whose idempotency key is this",
-        schema={"type": "string"},
-        read=http_params.line,
-        example="019ad1f0",
-    ),
-    _time("createdAfter", "Only executions created at or after this time"),
-    _time("createdBefore", "Only executions created before this time"),
+    http_params.time_filter("createdAfter", "Only executions created at or after this time"),
+    http_params.time_filter("createdBefore", "Only executions created before this time"),
 )
 
 
@@ -291,8 +231,3 @@ async def get_task(call: Call) -> Answer:
 async def verify_execution(call: Call) -> Answer:
     """Folds the history and compares the result with the stored state."""
     return Answer(body=await verify.verify(await call.engine(), call.tenant, call.path["id"]))
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.grant_model import GrantsModel
 from orchestrator.engine import grants
 from orchestrator.engine.grants import GrantsView
 from orchestrator.functions import etags, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
 
 ROUTES: Final = Routes("Tenants")
@@ -26,11 +23,6 @@ EXAMPLE: Final = {
 }
 
 
-def _answer(found: tuple[GrantsView, str]) -> Answer:
-    view, etag = found
-    return Answer(body=view, headers=etags.header(etag))
-
-
 @ROUTES.add(
     "GET",
     "v1/tenants/{tenantId}/grants",
@@ -41,7 +33,7 @@ def _answer(found: tuple[GrantsView, str]) -> Answer:
 )
 async def get_grants(call: Call) -> Answer:
     """Those that are stored here. What tokens carry comes on top."""
-    return _answer(await grants.show(await call.engine(), call.tenant))
+    return etags.answer(await grants.show(await call.engine(), call.tenant))
 
 
 @ROUTES.add(
@@ -62,9 +54,4 @@ async def put_grants(call: Call) -> Answer:
     found = await grants.put(
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
-    return _answer(found)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)
+    return etags.answer(found)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.engine import durable_history, inspect
 from orchestrator.engine.views import HistoryEvent, Page
 from orchestrator.functions import guards, http_params
 from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import Param
 
 ROUTES: Final = Routes("Executions", hub=True)
@@ -56,8 +53,3 @@ async def list_history(call: Call) -> Answer:
     if after is None and call.query["include"] is Include.ORCHESTRATION:
         items += await durable_history.of_execution(engine, call.tenant, call.path["id"])
     return call.page(items, after, Page[HistoryEvent])
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

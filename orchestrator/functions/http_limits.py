@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.tenant_limits import LimitsModel
 from orchestrator.engine import usage
 from orchestrator.engine.usage import LimitsUsed
 from orchestrator.functions import etags, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES
 
 ROUTES: Final = Routes("Tenants")
 
 EXAMPLE: Final = {"startsPerSecond": 20, "startsBurst": 100, "openExecutions": 5_000}
-
-
-def _answer(found: tuple[LimitsUsed, str]) -> Answer:
-    view, etag = found
-    return Answer(body=view, headers=etags.header(etag))
 
 
 @ROUTES.add(
@@ -42,7 +34,7 @@ def _answer(found: tuple[LimitsUsed, str]) -> Answer:
 )
 async def get_limits(call: Call) -> Answer:
     """Those that were written for the tenant, those in force, and what is used now."""
-    return _answer(await usage.show(await call.engine(), call.tenant))
+    return etags.answer(await usage.show(await call.engine(), call.tenant))
 
 
 @ROUTES.add(
@@ -65,9 +57,4 @@ async def put_limits(call: Call) -> Answer:
     found = await usage.put(
         await call.engine(), call.tenant, wanted, if_match=if_match, by=call.principal.subject
     )
-    return _answer(found)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)
+    return etags.answer(found)

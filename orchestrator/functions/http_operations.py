@@ -7,37 +7,15 @@ from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
-import azure.functions as func
 import orjson
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import NotFoundError, WeftError
 from orchestrator.engine import health, levels, metrics_catalog
 from orchestrator.engine.views import Check, HealthView
-from orchestrator.functions import (
-    docs_page,
-    http_archive,
-    http_audit,
-    http_breakers,
-    http_bulk,
-    http_code,
-    http_control,
-    http_deadletters,
-    http_egress,
-    http_events,
-    http_executions,
-    http_grants,
-    http_history,
-    http_limits,
-    http_schedules,
-    http_signals,
-    http_triggers,
-    http_workflows,
-    openapi,
-)
+from orchestrator.functions import docs_page, http_api, openapi
 from orchestrator.functions.http_errors import MethodNotAllowedError
 from orchestrator.functions.http_routes import OPEN, Answer, Call, Reply, Route, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import nearest, shorten
 
 ROUTES: Final = Routes("Operations")
@@ -122,10 +100,12 @@ async def startup(call: Call) -> Answer:
 )
 async def metrics(call: Call) -> Answer:
     """Counters since the process started, and levels. Each process has its own. They are of all
-    tenants together and name none, but tell how much they do."""
+    tenants together, and tell how much those do. Circuit breakers, which are named, are the
+    caller's tenant's; all are shown to operators of the platform's own tenant."""
     engine = await call.engine()
     await levels.refresh_if_possible(engine)
-    text = metrics_catalog.exposition(engine.metrics)
+    of_all = await call.principal.of_platform(Scope.OPERATE)
+    text = metrics_catalog.exposition(engine.metrics, tenant=None if of_all else call.tenant)
     return Answer(body=text.encode(), media=metrics_catalog.MEDIA_TYPE)
 
 
@@ -191,29 +171,4 @@ def _page() -> tuple[bytes, str]:
 
 def operations() -> list[Route]:
     """Every documented route of the app, in the order of the documentation."""
-    tables = (
-        http_workflows.ROUTES,
-        http_executions.ROUTES,
-        http_history.ROUTES,
-        http_control.ROUTES,
-        http_deadletters.ROUTES,
-        http_schedules.ROUTES,
-        http_signals.ROUTES,
-        http_breakers.ROUTES,
-        http_bulk.ROUTES,
-        http_code.ROUTES,
-        http_triggers.ROUTES,
-        http_events.ROUTES,
-        http_audit.ROUTES,
-        http_archive.ROUTES,
-        http_grants.ROUTES,
-        http_egress.ROUTES,
-        http_limits.ROUTES,
-        ROUTES,
-    )
-    return [route for table in tables for route in table.all if not route.hidden]
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)
+    return [route for route in (*http_api.routes(), *ROUTES.all) if not route.hidden]

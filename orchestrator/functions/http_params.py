@@ -119,38 +119,47 @@ def dependency(text: str) -> str:
     return text.lower()
 
 
-def words(name: str, text: str, example: str) -> Param:
-    """A filter by a text that must be met whole."""
+def text_filter(
+    name: str, description: str, example: str | None = None, *, read: Callable[[str], Any] = line
+) -> Param:
+    """A filter of a list by a text that must be met whole."""
+    return Param(
+        name=name, description=description, schema={"type": "string"}, read=read, example=example
+    )
+
+
+def enum_filter(name: str, description: str, kind: Iterable[StrEnum]) -> Param:
+    """A filter of a list by one of these values."""
+    members = list(kind)
+    schema = {"type": "string", "enum": [member.value for member in members]}
+    return Param(name=name, description=description, schema=schema, read=choice(members))
+
+
+def time_filter(name: str, description: str) -> Param:
+    """A filter of a list by time."""
+    schema = {"type": "string", "format": "date-time"}
+    return Param(name=name, description=description, schema=schema, read=instant)
+
+
+def _id(
+    name: str,
+    description: str,
+    *,
+    example: str | None = None,
+    longest: int = MAX_ID_CHARS,
+    read: Callable[[str], str] = identifier,
+) -> Param:
+    """A name or id in a path."""
     return Param(
         name=name,
-        description=text,
-        schema={"type": "string"},
-        read=line,
+        description=description,
+        schema={"type": "string", "minLength": 1, "maxLength": longest},
+        read=read,
         example=example,
     )
 
 
-def time(name: str, text: str) -> Param:
-    """A filter by time."""
-    return Param(
-        name=name,
-        description=text,
-        schema={"type": "string", "format": "date-time"},
-        read=instant,
-    )
-
-
-def _text(**more: Any) -> dict[str, Any]:
-    return {"type": "string", **more}
-
-
-NAME: Final = Param(
-    name="name",
-    description="Name of the workflow",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-    example="order-fulfilment",
-)
+NAME: Final = _id("name", "Name of the workflow", example="order-fulfilment")
 NUMBER: Final = Param(
     name="n",
     description="Version number",
@@ -158,59 +167,20 @@ NUMBER: Final = Param(
     read=integer(1, _INT64),
     example=1,
 )
-EXECUTION: Final = Param(
-    name="id",
-    description="Id of the execution",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-)
-TASK: Final = Param(
-    name="taskId",
-    description="Id of the task in the definition",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-    example="charge",
-)
-LETTER: Final = Param(
-    name="letterId",
-    description="Id of the dead letter",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-)
-SCHEDULE: Final = Param(
-    name="schedule",
-    description="Name of the schedule",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-    example="nightly-report",
-)
-DEPENDENCY: Final = Param(
-    name="dependency",
-    description="Host (and port, if it is not the scheme's own), or an activity's `dependency`",
-    schema=_text(minLength=1, maxLength=MAX_NAME_CHARS),
-    read=dependency,
+EXECUTION: Final = _id("id", "Id of the execution")
+TASK: Final = _id("taskId", "Id of the task in the definition", example="charge")
+LETTER: Final = _id("letterId", "Id of the dead letter")
+SCHEDULE: Final = _id("schedule", "Name of the schedule", example="nightly-report")
+DEPENDENCY: Final = _id(
+    "dependency",
+    "Host (and port, if it is not the scheme's own), or an activity's `dependency`",
     example="pay.example",
+    longest=MAX_NAME_CHARS,
+    read=dependency,
 )
-TRIGGER: Final = Param(
-    name="triggerName",
-    description="Name of the event trigger",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-    example="big-orders",
-)
-TENANT: Final = Param(
-    name="tenantId",
-    description="Name of the tenant",
-    schema=_text(minLength=1, maxLength=MAX_NAME_CHARS),
-    read=identifier,
-    example="acme",
-)
-ARCHIVE: Final = Param(
-    name="archiveId",
-    description="Id of the archive: of the execution, and when it ended",
-    schema=_text(minLength=1, maxLength=MAX_ID_CHARS),
-    read=identifier,
-)
+TRIGGER: Final = _id("triggerName", "Name of the event trigger", example="big-orders")
+TENANT: Final = _id("tenantId", "Name of the tenant", example="acme", longest=MAX_NAME_CHARS)
+ARCHIVE: Final = _id("archiveId", "Id of the archive: of the execution, and when it ended")
 PATH: Final[dict[str, Param]] = {
     param.name: param
     for param in (
@@ -237,6 +207,6 @@ LIMIT: Final = Param(
 CURSOR: Final = Param(
     name="cursor",
     description="`nextCursor` of the previous page, with the same filters",
-    schema=_text(),
+    schema={"type": "string"},
 )
 PAGING: Final = (LIMIT, CURSOR)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import azure.functions as func
-from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.schedule_spec import ScheduleSpec
 from orchestrator.engine import schedule_reads, schedules
-from orchestrator.engine.views import Page, StartResult
+from orchestrator.engine.views import Page
 from orchestrator.engine.views_schedules import FireView, ScheduleSummary, ScheduleView
 from orchestrator.functions import etags, guards, http_params, requests
-from orchestrator.functions.http_executions import KEY, LOCATION
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.http_routes import Answer, Body, Call, Handler, Reply, Routes
+from orchestrator.functions.http_shared import (
+    BODY_ERRORS,
+    KEY,
+    NO_BODY,
+    NoBody,
+    start_replies,
+    started,
+)
 from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES
 
 ROUTES: Final = Routes("Schedules")
@@ -32,14 +38,7 @@ EXAMPLE: Final = {
 }
 
 
-class NoBody(BaseModel):
-    """Nothing is needed; an empty object is fine."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-NONE: Final = Body(media=JSON_TYPES, schema=NoBody, required=False)
-_ERRORS: Final = (404, 409, 413, 415, 422)
+_ERRORS: Final = (404, 409, *BODY_ERRORS)
 
 
 def _shown(view: ScheduleView, status: int = 200) -> Answer:
@@ -73,7 +72,7 @@ def _revision(req: func.HttpRequest) -> int | None:
             headers={"Location": "Address of the schedule", **etags.ANSWERED},
         ),
     },
-    errors=(409, 413, 415, 422, 429),
+    errors=(409, *BODY_ERRORS, 429),
 )
 async def create_schedule(call: Call) -> Answer:
     """JSON or YAML. Exactly one of `cron`, `interval` and `at`. Every fault is listed, each with
@@ -126,7 +125,7 @@ async def get_schedule(call: Call) -> Answer:
     headers=(etags.IF_MATCH,),
     body=Body(media=JSON_TYPES + YAML_TYPES, schema=ScheduleSpec, example=EXAMPLE),
     replies={200: Reply(description="As it is now", model=ScheduleView, headers=etags.ANSWERED)},
-    errors=(404, 409, 412, 413, 415, 422),
+    errors=(404, 409, 412, *BODY_ERRORS),
 )
 async def update_schedule(call: Call) -> Answer:
     """Replaces the definition; `name` and `paused` may be left out. What was due before is decided
@@ -161,40 +160,34 @@ async def delete_schedule(call: Call) -> Answer:
     return Answer(status=204)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/schedules/{schedule}/pause",
-    scope=Scope.OPERATE,
-    summary="Pause a schedule",
-    body=NONE,
-    replies={200: Reply(description="It stands still", model=ScheduleView, headers=etags.ANSWERED)},
-    errors=_ERRORS,
-)
+def _switched(path: str, summary: str, done: str) -> Callable[[Handler], Handler]:
+    return ROUTES.add(
+        "POST",
+        path,
+        scope=Scope.OPERATE,
+        summary=summary,
+        body=NO_BODY,
+        replies={200: Reply(description=done, model=ScheduleView, headers=etags.ANSWERED)},
+        errors=_ERRORS,
+    )
+
+
+async def _switch(call: Call, change: Callable[..., Awaitable[ScheduleView]]) -> Answer:
+    await requests.model(call.req, NoBody)
+    name, by = call.path["schedule"], call.principal.subject
+    return _shown(await change(await call.engine(), call.tenant, name, by=by))
+
+
+@_switched("v1/schedules/{schedule}/pause", "Pause a schedule", "It stands still")
 async def pause_schedule(call: Call) -> Answer:
     """No more ticks until it is resumed. Pausing twice is the same as once."""
-    await requests.model(call.req, NoBody)
-    view = await schedules.pause(
-        await call.engine(), call.tenant, call.path["schedule"], by=call.principal.subject
-    )
-    return _shown(view)
+    return await _switch(call, schedules.pause)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/schedules/{schedule}/resume",
-    scope=Scope.OPERATE,
-    summary="Resume a paused schedule",
-    body=NONE,
-    replies={200: Reply(description="It goes on", model=ScheduleView, headers=etags.ANSWERED)},
-    errors=_ERRORS,
-)
+@_switched("v1/schedules/{schedule}/resume", "Resume a paused schedule", "It goes on")
 async def resume_schedule(call: Call) -> Answer:
     """The misfire policy decides about the ticks of the pause: `skip` starts none of them."""
-    await requests.model(call.req, NoBody)
-    view = await schedules.resume(
-        await call.engine(), call.tenant, call.path["schedule"], by=call.principal.subject
-    )
-    return _shown(view)
+    return await _switch(call, schedules.resume)
 
 
 @ROUTES.add(
@@ -203,15 +196,8 @@ async def resume_schedule(call: Call) -> Answer:
     scope=Scope.EXECUTE,
     summary="Run a schedule now",
     headers=KEY,
-    body=NONE,
-    replies={
-        200: Reply(
-            description="The key had been used before: the first answer again",
-            model=StartResult,
-            headers=LOCATION,
-        ),
-        202: Reply(description="Accepted, as an execution", model=StartResult, headers=LOCATION),
-    },
+    body=NO_BODY,
+    replies=start_replies(repeated="The key had been used before: the first answer again"),
     errors=(*_ERRORS, 429),
 )
 async def run_schedule(call: Call) -> Answer:
@@ -227,11 +213,7 @@ async def run_schedule(call: Call) -> Answer:
         by=call.principal.subject,
         traceparent=call.trace.parent,
     )
-    return Answer(
-        body=result,
-        status=202 if result.created else 200,
-        headers={"location": f"/v1/executions/{result.id}"},
-    )
+    return started(result)
 
 
 @ROUTES.add(
@@ -253,8 +235,3 @@ async def list_fires(call: Call) -> Answer:
         after=call.after(int),
     )
     return call.page(items, after, Page[FireView])
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import azure.functions as func
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from orchestrator.domain.authz import Scope
@@ -14,10 +13,8 @@ from orchestrator.engine import signals
 from orchestrator.engine.views import Page
 from orchestrator.engine.views_signals import SignalResult, SignalView
 from orchestrator.functions import http_params, requests
-from orchestrator.functions.http_executions import KEY
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.functions.requests import JSON_TYPES
+from orchestrator.functions.http_routes import Answer, Call, Reply, Routes
+from orchestrator.functions.http_shared import BODY_ERRORS, KEY, json_body
 
 ROUTES: Final = Routes("Signals", hub=True)
 
@@ -45,16 +42,16 @@ class SignalRequest(BaseModel):
     scope=Scope.EXECUTE,
     summary="Send a signal",
     headers=KEY,
-    body=Body(
-        media=JSON_TYPES,
-        schema=SignalRequest,
-        example={"name": "approved", "payload": {"by": "eve"}, "id": "approval-17"},
+    body=json_body(
+        SignalRequest,
+        {"name": "approved", "payload": {"by": "eve"}, "id": "approval-17"},
+        required=True,
     ),
     replies={
         200: Reply(description="The same signal had been sent before", model=SignalResult),
         202: Reply(description="Accepted and stored durably", model=SignalResult),
     },
-    errors=(404, 409, 413, 415, 422),
+    errors=(404, 409, *BODY_ERRORS),
 )
 async def send_signal(call: Call) -> Answer:
     """A task that waits for this name takes it; one that comes early is kept until such a task
@@ -100,8 +97,3 @@ async def list_signals(call: Call) -> Answer:
         after=call.after(),
     )
     return call.page(items, after, Page[SignalView])
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
-
-import azure.functions as func
 
 from orchestrator.domain import cloudevents
 from orchestrator.domain.authz import Scope
@@ -16,9 +15,8 @@ from orchestrator.engine.views import Page
 from orchestrator.engine.views_events import TriggerTest, TriggerView
 from orchestrator.functions import etags, guards, http_params, requests
 from orchestrator.functions.http_events import CloudEventBody
-from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.http_schedules import NONE, NoBody
-from orchestrator.functions.provider import EngineProvider
+from orchestrator.functions.http_routes import Answer, Body, Call, Handler, Reply, Routes
+from orchestrator.functions.http_shared import BODY_ERRORS, NO_BODY, NoBody
 from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES
 
 ROUTES: Final = Routes("Event triggers")
@@ -57,7 +55,7 @@ def _answer(stored: Stored) -> Answer:
             headers={"Location": "Address of the trigger", **etags.ANSWERED},
         ),
     },
-    errors=(409, 413, 415, 422),
+    errors=(409, *BODY_ERRORS),
 )
 async def create_trigger(call: Call) -> Answer:
     """JSON or YAML. Every fault is listed, each with its path and a hint; the workflow must be
@@ -80,7 +78,7 @@ async def create_trigger(call: Call) -> Answer:
         200: Reply(description="It is as sent", model=TriggerView, headers=etags.ANSWERED),
         201: Reply(description="Created", model=TriggerView, headers=etags.ANSWERED),
     },
-    errors=(409, 412, 413, 415, 422),
+    errors=(409, 412, *BODY_ERRORS),
 )
 async def put_trigger(call: Call) -> Answer:
     """`name` may be left out. `paused` left out: as it was. What it has started goes on."""
@@ -150,7 +148,20 @@ async def delete_trigger(call: Call) -> Answer:
     return Answer(status=204)
 
 
-async def _pause(call: Call, paused: bool) -> Answer:
+def _switched(path: str, summary: str, done: str) -> Callable[[Handler], Handler]:
+    return ROUTES.add(
+        "POST",
+        path,
+        scope=Scope.OPERATE,
+        summary=summary,
+        headers=(etags.IF_MATCH,),
+        body=NO_BODY,
+        replies={200: Reply(description=done, model=TriggerView, headers=etags.ANSWERED)},
+        errors=(404, 412, *BODY_ERRORS),
+    )
+
+
+async def _switch(call: Call, *, paused: bool) -> Answer:
     await requests.model(call.req, NoBody)
     stored = await triggers.pause(
         await call.engine(),
@@ -163,34 +174,16 @@ async def _pause(call: Call, paused: bool) -> Answer:
     return _answer(stored)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/triggers/{triggerName}/pause",
-    scope=Scope.OPERATE,
-    summary="Pause an event trigger",
-    headers=(etags.IF_MATCH,),
-    body=NONE,
-    replies={200: Reply(description="Paused", model=TriggerView, headers=etags.ANSWERED)},
-    errors=(404, 412, 413, 415, 422),
-)
+@_switched("v1/triggers/{triggerName}/pause", "Pause an event trigger", "Paused")
 async def pause_trigger(call: Call) -> Answer:
     """It starts nothing until it is resumed; events that come meanwhile pass it by."""
-    return await _pause(call, True)
+    return await _switch(call, paused=True)
 
 
-@ROUTES.add(
-    "POST",
-    "v1/triggers/{triggerName}/resume",
-    scope=Scope.OPERATE,
-    summary="Resume an event trigger",
-    headers=(etags.IF_MATCH,),
-    body=NONE,
-    replies={200: Reply(description="It starts again", model=TriggerView, headers=etags.ANSWERED)},
-    errors=(404, 412, 413, 415, 422),
-)
+@_switched("v1/triggers/{triggerName}/resume", "Resume an event trigger", "It starts again")
 async def resume_trigger(call: Call) -> Answer:
     """For events from now on."""
-    return await _pause(call, False)
+    return await _switch(call, paused=False)
 
 
 @ROUTES.add(
@@ -200,7 +193,7 @@ async def resume_trigger(call: Call) -> Answer:
     summary="Try an event trigger",
     body=Body(media=_EVENT_TYPES, schema=CloudEventBody),
     replies={200: Reply(description="What would happen", model=TriggerTest)},
-    errors=(404, 413, 415, 422),
+    errors=(404, *BODY_ERRORS),
 )
 async def test_trigger(call: Call) -> Answer:
     """Says whether the event matches, and which input it would give. Nothing is started. The event
@@ -208,8 +201,3 @@ async def test_trigger(call: Call) -> Answer:
     event = cloudevents.either(await requests.document(call.req, _EVENT_TYPES))
     name = call.path["triggerName"]
     return Answer(body=await trigger_trial.trial(await call.engine(), call.tenant, name, event))
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The routes of this module."""
-    return ROUTES.blueprint(provider)

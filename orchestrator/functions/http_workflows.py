@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import azure.functions as func
-
 from orchestrator.domain.authz import Scope
 from orchestrator.engine import catalog_reads, publishing
 from orchestrator.engine.views import (
@@ -17,7 +15,6 @@ from orchestrator.engine.views import (
 )
 from orchestrator.functions import guards, http_params, requests
 from orchestrator.functions.http_routes import Answer, Body, Call, Reply, Routes
-from orchestrator.functions.provider import EngineProvider
 from orchestrator.functions.requests import JSON_TYPES, YAML_TYPES, Param
 
 ROUTES: Final = Routes("Definitions")
@@ -156,8 +153,3 @@ async def archive_workflow(call: Call) -> Answer:
         await call.engine(), call.tenant, call.path["name"], by=call.principal.subject
     )
     return Answer(status=204)
-
-
-def blueprint(provider: EngineProvider) -> func.Blueprint:
-    """The triggers of this module."""
-    return ROUTES.blueprint(provider)

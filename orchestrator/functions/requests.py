@@ -275,7 +275,7 @@ async def model(req: func.HttpRequest, kind: type[ModelT]) -> ModelT:
         found, hints = error.errors(include_url=False, include_input=False), Nearest()
         details = [_detail(finding, kind, hints) for finding in found[:MAX_FINDINGS]]
         raise InvalidError(
-            f"the body has {len(found)} fault(s): "
+            f"the body has {len(found)} fault{'' if len(found) == 1 else 's'}: "
             + "; ".join(f"{detail.field}: {detail.message}" for detail in details[:3]),
             code="INVALID_BODY",
             details=details,

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local import (
     cli_archive,
     cli_audit,
@@ -26,9 +25,11 @@ from orchestrator.local import (
     cli_control,
     cli_deadletters,
     cli_events,
+    cli_help,
     cli_input,
     cli_recovery,
     cli_schedules,
+    cli_show,
     cli_signals,
     cli_smoke,
     cli_tenants,
@@ -40,14 +41,23 @@ from orchestrator.local import (
 from orchestrator.local.cli_client import Client
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
 from orchestrator.local.cli_history import history_table
-from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Class, File, Id, Url
-from orchestrator.local.cli_render import emit, execution_list, execution_view, status_text
+from orchestrator.local.cli_options import (
+    DEFAULT_URL,
+    AsJson,
+    Class,
+    CreatedAfter,
+    CreatedBefore,
+    File,
+    Id,
+    Status,
+    Url,
+)
+from orchestrator.local.cli_render import emit, execution_list, status_text
 
 app = typer.Typer(
     name="weft",
-    cls=cli_auth.AuthGroup,
+    cls=cli_help.Root,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # its local variables would show payloads
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -177,9 +187,7 @@ def _started(result: dict[str, Any]) -> Text:
 
 @app.command("list")
 def list_(
-    status: Annotated[
-        ExecutionStatus | None, typer.Option(case_sensitive=False, help="Only in this status.")
-    ] = None,
+    status: Status = None,
     workflow: Annotated[str | None, typer.Option(help="Only of this workflow.")] = None,
     tag: Annotated[
         str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")
@@ -191,12 +199,8 @@ def list_(
     search: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Beginning of an id, or idempotency key.")
     ] = None,
-    after: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only created then or later (ISO 8601).")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only created before (ISO 8601).")
-    ] = None,
+    created_after: CreatedAfter = None,
+    created_before: CreatedBefore = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
@@ -211,8 +215,8 @@ def list_(
         "owner": owner,
         "parent": parent,
         "search": search,
-        "createdAfter": after,
-        "createdBefore": before,
+        "createdAfter": created_after,
+        "createdBefore": created_before,
     }
     filters = {name: text for name, text in given.items() if text is not None}
     with Client(url) as client:
@@ -224,24 +228,6 @@ def list_(
     emit(out, execution_list(page["items"]))
     if page["nextCursor"]:
         emit(out, Text("There may be more; see --limit.", "dim"))
-    return DONE
-
-
-@app.command()
-def show(
-    id: Id,
-    full: Annotated[bool, typer.Option("--full", help="Do not abbreviate input, output.")] = False,
-    url: Url = DEFAULT_URL,
-    as_json: AsJson = False,
-) -> int:
-    """Show an execution and its tasks as a tree by needs."""
-    with Client(url) as client:
-        execution = client.execution(id)
-        tasks = client.tasks(id)["items"]
-    if as_json:
-        print_json({**execution, "tasks": tasks})
-    else:
-        emit(console(), execution_view(execution, tasks, full=full))
     return DONE
 
 
@@ -305,8 +291,8 @@ cli_events.register(app)
 cli_audit.register(app)
 cli_tenants.register(app)
 cli_archive.register(app)
-cli_tenants.register(app)
 cli_smoke.register(app)
+cli_show.register(app)
 
 
 @app.command(hidden=True)

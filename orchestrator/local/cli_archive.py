@@ -22,7 +22,9 @@ archive = typer.Typer(
     help="Executions that ended long ago: list, download, restore, remove for good.",
     no_args_is_help=True,
 )
-Id = Annotated[str, typer.Argument(help="Id of the archive, as `weft archive list` shows it.")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the archive, as `weft archive list` shows it.")
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it stands in the audit.")]
 
 

@@ -11,7 +11,14 @@ from rich.text import Text
 from orchestrator.local.cli_client import Client, header
 from orchestrator.local.cli_control import Reason
 from orchestrator.local.cli_faults import DONE, FAILED, console, print_json, printable
-from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
+from orchestrator.local.cli_options import (
+    DEFAULT_URL,
+    AsJson,
+    CreatedAfter,
+    CreatedBefore,
+    Status,
+    Url,
+)
 from orchestrator.local.cli_render import emit, status_text
 
 WAIT_MS: Final = 2_000  # between two lines
@@ -30,12 +37,9 @@ Wait = Annotated[
 Key = Annotated[
     str | None, typer.Option(help="Idempotency key: the same call again starts nothing new.")
 ]
-Status = Annotated[str | None, typer.Option(help="Only in this status.")]
 Workflow = Annotated[str | None, typer.Option(help="Only of this workflow.")]
-Tag = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only with this tag.")]
+Tag = Annotated[str | None, typer.Option(metavar="KEY=VALUE", help="Only with this tag.")]
 Owner = Annotated[str | None, typer.Option(help="Only those that this person or program started.")]
-After = Annotated[str | None, typer.Option(metavar="TIME", help="Only created at or after this.")]
-Before = Annotated[str | None, typer.Option(metavar="TIME", help="Only created before this.")]
 Limit = Annotated[int | None, typer.Option(min=1, max=1_000_000, help="How many at most.")]
 
 
@@ -64,8 +68,8 @@ def _command(action: str, text: str) -> Callable[..., int]:
         status: Status = None,
         tag: Tag = None,
         owner: Owner = None,
-        created_after: After = None,
-        created_before: Before = None,
+        created_after: CreatedAfter = None,
+        created_before: CreatedBefore = None,
         reason: Reason = "",
         limit: Limit = None,
         key: Key = None,
@@ -75,7 +79,7 @@ def _command(action: str, text: str) -> Callable[..., int]:
     ) -> int:
         found = {
             "workflow": workflow,
-            "status": None if status is None else status.upper(),
+            "status": None if status is None else str(status).upper(),
             "tag": tag,
             "owner": owner,
             "createdAfter": created_after,

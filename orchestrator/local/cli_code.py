@@ -22,7 +22,7 @@ app = typer.Typer(
 
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[PATH]…", help="Files and folders; `activities` if left out."),
+    typer.Argument(metavar="PATH", help="Files and folders; `activities` if left out."),
 ]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import DONE, console, print_json, printable
+from orchestrator.local.cli_faults import DONE, console, print_json, printable, usage
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
 from orchestrator.local.cli_render import emit, table
 from orchestrator.local.cli_times import clock
@@ -29,6 +29,10 @@ class CodeClient(Client):
         """Record what is deployed."""
         return self._call("POST", PATH)
 
+    def would_lose(self, versions: Mapping[str, list[int]]) -> dict[str, Any]:
+        """Whether an app with these versions may take the server's place."""
+        return self._call("POST", PATH, params={"dryRun": "true"}, json={"versions": versions})
+
 
 def list_(url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """List the code workflows of a server, and their versions."""
@@ -36,10 +40,43 @@ def list_(url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
         return _told(client.deployed(), as_json=as_json)
 
 
-def publish(url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
-    """Record what is deployed now; refused if a version is gone that open executions need."""
+def publish(
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Before a deployment: hold the code that is here against what runs there.",
+        ),
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> int:
+    """Record what is deployed now; refused if a version is gone that something needs."""
     with CodeClient(url) as client:
-        return _told(client.record(), as_json=as_json)
+        if not dry_run:
+            return _told(client.record(), as_json=as_json)
+        here = _here()
+        found = client.would_lose(here)
+    if as_json:
+        print_json(found)
+    else:
+        count = sum(len(versions) for versions in here.values())
+        emit(console(), Text(f"may be deployed: nothing needs more than the {count} versions here"))
+    return DONE
+
+
+def _here() -> dict[str, list[int]]:
+    """Versions of the code workflows of this machine, by name."""
+    from activities.code.registry import default_code_registry
+    from activities.errors import RegistrationError
+    from activities.registry import discover
+
+    try:
+        discover()
+    except RegistrationError as error:
+        raise usage(str(error)) from error
+    registry = default_code_registry()
+    return {name: list(registry.versions(name)) for name in sorted(registry.names())}
 
 
 def register(group: typer.Typer) -> None:

@@ -72,7 +72,7 @@ def show(
 Many = Annotated[
     bool, typer.Option("--all", help="Instead of one: all open ones that the filters find.")
 ]
-MaybeLetter = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the dead letter.")]
+MaybeLetter = Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter.")]
 Workflow = Annotated[str | None, typer.Option(help="With --all: only of this workflow.")]
 Execution = Annotated[str | None, typer.Option(help="With --all: only of this execution.")]
 Task = Annotated[str | None, typer.Option(help="With --all: only of this task.")]

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
-from orchestrator.local.cli_client import Client, segment
 from orchestrator.local.cli_faults import DONE, console, print_json, printable, usage
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
 from orchestrator.local.cli_render import emit, table
-from orchestrator.local.cli_times import clock
+from orchestrator.local.cli_tenant_docs import Replace, Tenant, TenantDocs, tell_writer
 
 egress = typer.Typer(
     name="egress",
@@ -20,33 +18,16 @@ egress = typer.Typer(
     no_args_is_help=True,
 )
 
-Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant.")]
+KIND = "egress"
 ANY = "any"
 NONE = "none"
-
-
-class EgressClient(Client):
-    """A `Client` that also knows where requests may go."""
-
-    def egress(self, tenant: str) -> dict[str, Any]:
-        """The lists of a tenant."""
-        return self._call("GET", _path(tenant))
-
-    def put_egress(self, tenant: str, body: Mapping[str, Any], revision: int) -> dict[str, Any]:
-        """Replace them, if they still have this revision."""
-        headers = {"If-Match": f'"{revision}"'}
-        return self._call("PUT", _path(tenant), json=dict(body), headers=headers)
-
-
-def _path(tenant: str) -> str:
-    return f"/v1/tenants/{segment(tenant, 'tenant')}/egress"
 
 
 @egress.command()
 def show(tenant: Tenant, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """Show which hosts may be called, and which networks that are not public."""
-    with EgressClient(url) as client:
-        found = client.egress(tenant)
+    with TenantDocs(url, KIND) as client:
+        found = client.read(tenant)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -70,6 +51,7 @@ def set_(
             help="May be reached although they are not public, such as 10.1.0.0/16.",
         ),
     ] = None,
+    replace: Replace = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
@@ -79,12 +61,19 @@ def set_(
     """
     if only_hosts is None and networks is None:
         raise usage("Name a list, such as --only-hosts api.example.com or --networks none.")
-    with EgressClient(url) as client:
-        before = client.egress(tenant)
-        hosts = before["onlyHosts"] if only_hosts is None else _hosts(only_hosts)
+    if replace and (only_hosts is None or networks is None):
+        # What cannot be read may have narrowed: it is not opened by being left out.
+        raise usage("With --replace, name both: --only-hosts and --networks.")
+
+    def wanted(before: Mapping[str, Any] | None) -> dict[str, Any]:
+        known = before or {}
+        hosts = known["onlyHosts"] if only_hosts is None else _hosts(only_hosts)
         body: dict[str, Any] = {} if hosts is None else {"onlyHosts": hosts}
-        body["networks"] = before["networks"] if networks is None else _list(networks)
-        found = client.put_egress(tenant, body, before["revision"])
+        body["networks"] = known["networks"] if networks is None else _list(networks)
+        return body
+
+    with TenantDocs(url, KIND) as client:
+        found = client.change(tenant, wanted, replace=replace)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -107,9 +96,7 @@ def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:
         ("networks", _shown(found["networks"])),
     ]
     emit(console(), table(("list", "may be called"), rows))
-    if found.get("updatedAt"):
-        by = printable(found["updatedBy"])
-        emit(console(), Text(f"set by {by} at {clock(found['updatedAt'])} UTC", "dim"))
+    tell_writer(found)
 
 
 def _shown(names: list[str]) -> str:

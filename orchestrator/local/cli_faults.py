@@ -110,16 +110,37 @@ def finding_lines(details: Sequence[Mapping[str, Any]]) -> list[Text]:
     return lines
 
 
+def _said_once(fault: Fault) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """Message and findings without what would be read twice: a message mostly quotes the first
+    finding, for those who see nothing else of an error."""
+    message, details = fault.message, fault.details
+    first = details[0] if details else {}
+    place, text = str(first.get("field") or "$"), str(first.get("message") or "")
+    if not text or text not in message:
+        return message, details
+    if len(details) > 1:
+        quote = min(at for at in (message.find(place), message.find(text)) if at >= 0)
+        short = message[:quote].rstrip(" :").removesuffix(", the first")
+        return short or message, details
+    if place != "$" and place not in message:
+        return message, [{key: first.get(key) for key in ("field", "hint")} | {"message": "here"}]
+    hint, code = str(first.get("hint") or ""), str(first.get("code") or fault.code)
+    if code != fault.code:
+        message += f"  [{code}]"
+    return (f"{message}\n    hint: {hint}" if hint and hint not in message else message), ()
+
+
 def report(fault: Fault, *, as_json: bool) -> None:
     """Tell the user: the envelope on stdout with `--json`, readable text on stderr otherwise."""
     if as_json:
         print_json(fault.envelope())
         return
     out = console(stderr=True)
+    message, details = _said_once(fault)
     head = Text("error", "bold red")
-    head.append(f" {fault.code}", "bold").append(f": {printable(fault.message)}", "not bold")
+    head.append(f" {fault.code}", "bold").append(f": {printable(message)}", "not bold")
     out.print(head, soft_wrap=True)
-    for line in finding_lines(fault.details):
+    for line in finding_lines(details):
         out.print(line, soft_wrap=True)
     if fault.trace_id:
         out.print(Text(f"  trace id: {printable(fault.trace_id)}", "dim"), soft_wrap=True)

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from orchestrator.domain.authz import ROLES, Scope
 from orchestrator.local import cli_input
-from orchestrator.local.cli_client import Client, segment
 from orchestrator.local.cli_faults import DONE, console, print_json, printable, usage
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
 from orchestrator.local.cli_render import emit, table
+from orchestrator.local.cli_tenant_docs import Replace, Tenant, TenantDocs
 
 grants = typer.Typer(
     name="grants",
@@ -22,31 +22,14 @@ grants = typer.Typer(
     no_args_is_help=True,
 )
 
-Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant.")]
-
-
-class GrantsClient(Client):
-    """A `Client` that also knows grants."""
-
-    def grants(self, tenant: str) -> dict[str, Any]:
-        """The stored grants of a tenant."""
-        return self._call("GET", _path(tenant))
-
-    def put_grants(self, tenant: str, entries: Sequence[Any], revision: int) -> dict[str, Any]:
-        """Replace them, if they still have this revision."""
-        headers = {"If-Match": f'"{revision}"'}
-        return self._call("PUT", _path(tenant), json={"grants": list(entries)}, headers=headers)
-
-
-def _path(tenant: str) -> str:
-    return f"/v1/tenants/{segment(tenant, 'tenant')}/grants"
+KIND = "grants"
 
 
 @grants.command("list")
 def list_(tenant: Tenant, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """List them, numbered."""
-    with GrantsClient(url) as client:
-        found = client.grants(tenant)
+    with TenantDocs(url, KIND) as client:
+        found = client.read(tenant)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -57,6 +40,7 @@ def set_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help='JSON, {"grants": […]}; `-` reads stdin.')
     ],
+    replace: Replace = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
@@ -65,8 +49,8 @@ def set_(
     entries = value.get("grants") if isinstance(value, dict) else None
     if not isinstance(entries, list):
         raise usage('The file must be an object with a list `grants`: {"grants": []}.')
-    with GrantsClient(url) as client:
-        found = client.put_grants(tenant, entries, client.grants(tenant)["revision"])
+    with TenantDocs(url, KIND) as client:
+        found = client.change(tenant, lambda before: {"grants": entries}, replace=replace)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -109,9 +93,12 @@ def add(
         "notAfter": until,
     }
     entry = {name: value for name, value in entry.items() if value}
-    with GrantsClient(url) as client:
-        before = client.grants(tenant)
-        found = client.put_grants(tenant, [*before["grants"], entry], before["revision"])
+
+    def wanted(before: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {"grants": [*(before["grants"] if before else ()), entry]}
+
+    with TenantDocs(url, KIND) as client:
+        found = client.change(tenant, wanted)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -126,13 +113,15 @@ def remove(
     as_json: AsJson = False,
 ) -> int:
     """Remove one. Look at the list first: numbers move."""
-    with GrantsClient(url) as client:
-        before = client.grants(tenant)
-        entries = before["grants"]
+
+    def wanted(before: Mapping[str, Any] | None) -> dict[str, Any]:
+        entries = before["grants"] if before else ()
         if number > len(entries):
             raise usage(f"There is no grant {number}: the tenant has {len(entries)}.")
-        kept = [*entries[: number - 1], *entries[number:]]
-        found = client.put_grants(tenant, kept, before["revision"])
+        return {"grants": [*entries[: number - 1], *entries[number:]]}
+
+    with TenantDocs(url, KIND) as client:
+        found = client.change(tenant, wanted)
     _tell(found, as_json=as_json)
     return DONE
 

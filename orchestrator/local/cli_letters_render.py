@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.local.cli_attempts import attempts_table
 from orchestrator.local.cli_faults import printable
 from orchestrator.local.cli_render import failure_lines, table, value_text
 from orchestrator.local.cli_times import clock
@@ -88,15 +89,5 @@ def letter_view(letter: Mapping[str, Any], *, full: bool) -> RenderableType:
     if done := letter.get("resolved"):
         why = f": {done['reason']}" if done.get("reason") else ""
         grid.add_row("resolved", printable(f"{done['action']} {_by(done)}{why}"))
-    rows = [
-        (
-            str(entry["attempt"]),
-            clock(entry["startedAt"]),
-            printable(entry["worker"]),
-            Text(printable("; ".join(failure_lines(entry["error"])) if entry["error"] else "")),
-        )
-        for entry in letter.get("attempts") or ()
-    ]
-    if not rows:
-        return grid
-    return Group(grid, Text(""), table(("attempt", "started (UTC)", "worker", "error"), rows))
+    attempts = attempts_table(letter.get("attempts") or ())
+    return grid if attempts is None else Group(grid, Text(""), attempts)

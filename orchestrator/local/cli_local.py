@@ -74,8 +74,9 @@ def schema(output: Path | None, *, as_json: bool) -> int:
 
 
 def validate(file: str, *, as_json: bool) -> int:
-    """Check a definition with the rules of the server, and the activities found here. FAILED and
-    the list of all problems if there are any."""
+    """Check a definition with the rules of the server, and the activities and code workflows found
+    here. FAILED and the list of all problems if there are any."""
+    from activities.code.registry import default_code_registry
     from activities.errors import RegistrationError
     from activities.registry import default_registry, discover
     from orchestrator.domain import validation
@@ -90,7 +91,12 @@ def validate(file: str, *, as_json: bool) -> int:
     name = None
     try:
         raw = parse(source, cli_input.kind(file, source))
-        valid = validation.validate(raw, activities=default_registry().names())
+        code = default_code_registry()
+        valid = validation.validate(
+            raw,
+            activities=default_registry().names(),
+            orchestrations={name: code.versions(name) for name in code.names()},
+        )
         name = valid.definition.name
     except WeftError as error:
         found = [asdict(detail) for detail in error.details] or [

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.domain.priority import Priority
+from orchestrator.domain.status import ExecutionStatus
 from orchestrator.local.cli_client import DEFAULT_URL
 
 Url = Annotated[
@@ -22,5 +23,36 @@ Class = Annotated[
     Priority | None,
     typer.Option("--priority", help="Class of its tasks; what the definition says if left out."),
 ]
+CreatedAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--created-after",
+        "--after",
+        metavar="TIME",
+        help="Only created then (2026-11-30T12:00:00Z) or later.",
+    ),
+]
+CreatedBefore = Annotated[
+    str | None,
+    typer.Option(
+        "--created-before",
+        "--before",
+        metavar="TIME",
+        help="Only created before that.",
+    ),
+]
+Status = Annotated[
+    ExecutionStatus | None, typer.Option(case_sensitive=False, help="Only in this status.")
+]
 
-__all__ = ["DEFAULT_URL", "AsJson", "Class", "File", "Id", "Url"]
+__all__ = [
+    "DEFAULT_URL",
+    "AsJson",
+    "Class",
+    "CreatedAfter",
+    "CreatedBefore",
+    "File",
+    "Id",
+    "Status",
+    "Url",
+]

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,9 @@ SETTLED: Final = frozenset({"COMPLETED", "SKIPPED", "CANCELLED", "DEAD_LETTERED"
 """Task states that do not change by themselves."""
 
 ABBREVIATED_CHARACTERS: Final = 400  # of an input or output, unless --full
+GAP: Final = 2  # cells between two columns
+SHORT_CELLS: Final = 14  # of a column of single words, such as statuses, and its gap
+WHOLE_CELLS: Final = 60  # of all columns that are never folded; terminals mostly have 80
 MAX_INDENT: Final = 12  # levels of the task tree; deeper tasks name their needs instead
 
 
@@ -45,11 +49,17 @@ def status_text(status: str) -> Text:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """An unframed table whose cells are never cut, only folded on a narrow terminal."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        grid.add_column(column, overflow="fold")
-    for row in rows:
+    """An unframed table whose cells are never cut, only folded on a narrow terminal: those of the
+    first column and short words last, because they are copied, or read at a glance."""
+    cells = list(rows)
+    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    left = WHOLE_CELLS
+    for at, column in enumerate(columns):
+        longest = max((cell_len(str(row[at])) for row in cells), default=0) + GAP
+        whole = longest <= (left if at == 0 else min(left, SHORT_CELLS))
+        left -= longest if whole else 0
+        grid.add_column(column, overflow="fold", no_wrap=whole)
+    for row in cells:
         grid.add_row(*row)
     return grid
 
@@ -121,6 +131,8 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
         tags = ", ".join(f"{key}={value}" for key, value in execution["tags"].items())
         grid.add_row("tags", printable(tags))
     grid.add_row("tasks", progress_text(execution["progress"]))
+    if execution.get("orchestration"):
+        grid.add_row("durable", Text(orchestration_text(execution["orchestration"], full=full)))
     if execution.get("compensation"):
         grid.add_row("undone", printable(compensation_text(execution["compensation"])))
     for name in ("input", "output"):
@@ -131,6 +143,15 @@ def execution_header(execution: Mapping[str, Any], *, full: bool) -> RenderableT
     if execution["progress"].get("deadLettered"):
         grid.add_row("see", letters_of(execution))
     return grid
+
+
+def orchestration_text(shown: Mapping[str, Any], *, full: bool) -> str:
+    """What Durable Functions says of a code workflow, and the status that its author set."""
+    if shown.get("note"):
+        return printable(shown["note"])
+    custom = shown.get("customStatus")
+    said = "" if custom is None else f"  {value_text(custom, full=full)}"
+    return printable(shown.get("status") or "") + said
 
 
 def letters_of(execution: Mapping[str, Any]) -> str:
@@ -223,14 +244,16 @@ def task_tree(tasks: Sequence[Mapping[str, Any]]) -> RenderableType:
     """The tasks of an execution with their states, attempts, times and errors."""
     rows = []
     for branch, task, hidden in task_rows(tasks):
+        # Of a map, what is stored is the last step alone, which puts the results together.
+        began = None if task.get("map") else task.get("startedAt")
         rows.append(
             (
                 Text(branch, "dim").append(printable(task["id"]), "not dim"),
                 str(task["type"]),
                 status_text(task["status"]),
                 str(task.get("attempt") or ""),
-                clock(task.get("startedAt"))[11:],
-                duration(task.get("startedAt"), task.get("endedAt")),
+                clock(began)[11:],
+                duration(began, task.get("endedAt")),
                 _notes(task, hidden),
             )
         )

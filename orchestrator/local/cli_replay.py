@@ -55,7 +55,8 @@ def replay_check(
     except RegistrationError as error:
         raise usage(str(error)) from error
     except KeyError as error:
-        raise usage(f"{error.args[0]}.") from error
+        text = str(error.args[0])
+        raise usage(text if text.endswith("?") else f"{text}.") from error
     if not report.checked:
         raise Fault("NO_HISTORY", f"no history of {name} there ({report.skipped} of others)")
     if as_json:

@@ -19,7 +19,9 @@ from orchestrator.local.cli_times import clock
 
 def signal(
     id: Id,
-    name: Annotated[str, typer.Argument(help="Name of the signal, as a task waits for it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the signal, as a task waits for it.")
+    ],
     payload: Annotated[
         str | None,
         typer.Option("--payload", "-p", metavar="JSON|@FILE|-", help="Becomes the task's output."),

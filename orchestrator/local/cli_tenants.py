@@ -8,15 +8,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
 
 from orchestrator.domain.tenant_limits import Limit
 from orchestrator.local import cli_egress, cli_grants
-from orchestrator.local.cli_client import Client, segment
 from orchestrator.local.cli_faults import DONE, console, print_json, printable, usage
 from orchestrator.local.cli_options import DEFAULT_URL, AsJson, Url
 from orchestrator.local.cli_render import emit, table
-from orchestrator.local.cli_times import clock
+from orchestrator.local.cli_tenant_docs import Replace, Tenant, TenantDocs, tell_writer
 
 tenants = typer.Typer(
     name="tenants", help="Tenants: what they may use of the platform.", no_args_is_help=True
@@ -27,7 +25,7 @@ limits = typer.Typer(
 tenants.add_typer(limits)
 tenants.add_typer(cli_egress.egress)
 
-Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant.")]
+KIND = "limits"
 DEFAULT = "default"
 NONE = "none"
 _USED = {
@@ -38,28 +36,11 @@ _USED = {
 }
 
 
-class LimitsClient(Client):
-    """A `Client` that also knows limits."""
-
-    def limits(self, tenant: str) -> dict[str, Any]:
-        """The limits of a tenant."""
-        return self._call("GET", _path(tenant))
-
-    def put_limits(self, tenant: str, body: Mapping[str, Any], revision: int) -> dict[str, Any]:
-        """Replace them, if they still have this revision."""
-        headers = {"If-Match": f'"{revision}"'}
-        return self._call("PUT", _path(tenant), json=dict(body), headers=headers)
-
-
-def _path(tenant: str) -> str:
-    return f"/v1/tenants/{segment(tenant, 'tenant')}/limits"
-
-
 @limits.command()
 def show(tenant: Tenant, url: Url = DEFAULT_URL, as_json: AsJson = False) -> int:
     """Show the limits in force, which of them are the tenant's own, and what is used."""
-    with LimitsClient(url) as client:
-        found = client.limits(tenant)
+    with TenantDocs(url, KIND) as client:
+        found = client.read(tenant)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -88,6 +69,7 @@ def set_(
         str | None, _option("--payload-bytes", "JSON of an input, signal, event or output.")
     ] = None,
     schedules: Annotated[str | None, _option("--schedules", "Schedules.")] = None,
+    replace: Replace = False,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> int:
@@ -104,14 +86,17 @@ def set_(
         Limit.PAYLOAD: payload_bytes,
         Limit.SCHEDULES: schedules,
     }
-    wanted = {name: _number(name, text) for name, text in given.items() if text is not None}
-    if not wanted:
+    named = {name: _number(name, text) for name, text in given.items() if text is not None}
+    if not named:
         raise usage("Name at least one limit, such as --open-executions 500.")
-    with LimitsClient(url) as client:
-        before = client.limits(tenant)
-        body = {name: value for name, value in before["limits"].items() if name not in wanted}
-        body |= {name.value: value for name, value in wanted.items() if value != DEFAULT}
-        found = client.put_limits(tenant, body, before["revision"])
+
+    def wanted(before: Mapping[str, Any] | None) -> dict[str, Any]:
+        known: Mapping[str, Any] = before["limits"] if before else {}
+        body = {name: value for name, value in known.items() if name not in named}
+        return body | {name.value: value for name, value in named.items() if value != DEFAULT}
+
+    with TenantDocs(url, KIND) as client:
+        found = client.change(tenant, wanted, replace=replace)
     _tell(found, as_json=as_json)
     return DONE
 
@@ -138,26 +123,27 @@ def _tell(found: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        for part in _shown(found):
-            emit(console(), part)
+        emit(console(), _shown(found))
+        tell_writer(found)
 
 
-def _shown(found: Mapping[str, Any]) -> list[RenderableType]:
+def _figure(value: float) -> str:
+    """`52,428,800`, `0.5`."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
+
+
+def _shown(found: Mapping[str, Any]) -> RenderableType:
     usage_ = found["usage"]
     rows = [
         (
             printable(name),
-            "no limit" if value is None else f"{value:g}",
+            "no limit" if value is None else _figure(value),
             _used(name, usage_),
             "own" if name in found["limits"] else "default",
         )
         for name, value in found["effective"].items()
     ]
-    parts: list[RenderableType] = [table(("limit", "allowed", "now", "from"), rows)]
-    if found.get("updatedAt"):
-        by = printable(found["updatedBy"])
-        parts.append(Text(f"set by {by} at {clock(found['updatedAt'])} UTC", "dim"))
-    return parts
+    return table(("limit", "allowed", "now", "from"), rows)
 
 
 def _used(name: str, used: Mapping[str, Any]) -> str:

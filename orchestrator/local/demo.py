@@ -7,15 +7,12 @@ neither sees nor disturbs another platform on this machine, and can be run twice
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +21,13 @@ from rich.text import Text
 
 from orchestrator.local import cli_watch
 from orchestrator.local.cli_client import Client
-from orchestrator.local.cli_faults import FAILED, INTERRUPTED, UNREACHABLE, Fault, console, report
+from orchestrator.local.cli_faults import FAILED, INTERRUPTED, Fault, console, report
 from orchestrator.local.cli_history import history_table
 from orchestrator.local.cli_render import emit
+from orchestrator.local.testing import platform
 
 SAMPLE: Final = Path("samples/source-census/workflow.yaml")
 REPORT_FOLDER: Final = Path(".weft/demo")
-STOP_SECONDS: Final = 30.0
-LOG_LINES: Final = 30  # of the platform's log, shown if it does not start
 
 
 def run(*, sample: Path = SAMPLE, output: Path = REPORT_FOLDER, root: str | None = None) -> int:
@@ -48,8 +44,8 @@ def run(*, sample: Path = SAMPLE, output: Path = REPORT_FOLDER, root: str | None
         return fault.exit_code
     data = Path(tempfile.mkdtemp(prefix="weft-demo-"))
     try:
-        with platform(data) as url, Client(url) as client:
-            _say(out, f"Platform is up at {url} (embedded mode, data in {data})")
+        with platform(data) as client:
+            _say(out, f"Platform is up at {client.url} (embedded mode, data in {data})")
             source = root or sysconfig.get_path("stdlib")
             return _census(client, out, definition, source, output.resolve())
     except Fault as fault:
@@ -103,52 +99,6 @@ def _show_totals(out: Console, output: Mapping[str, Any]) -> None:
 def _say(out: Console, text: str) -> None:
     emit(out, Text.assemble(("\n» ", "bold cyan"), (text, "bold")))
     out.file.flush()
-
-
-@contextmanager
-def platform(data: Path) -> Iterator[str]:
-    """A platform as a child process; its URL. Stopped at the end, whatever happens.
-
-    In a session of its own: Ctrl-C then reaches the demo alone, which stops the platform in order.
-    Raises `Fault` if it does not start.
-    """
-    command = [sys.executable, "-m", "orchestrator", "up", "--port", "0", "--json"]
-    log_path = data / "platform.log"
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--data", str(data)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        assert process.stdout is not None
-        # Ends at the platform's first line, or at its end: no time limit is needed.
-        yield _url(process.stdout.readline(), log_path)
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _url(line: bytes, log_path: Path) -> str:
-    try:
-        return json.loads(line)["url"]
-    except (ValueError, KeyError, TypeError) as error:
-        log = log_path.read_text(errors="replace").splitlines()
-        last = "\n".join(log[-LOG_LINES:])
-        said = line.decode(errors="replace").strip()
-        raise Fault(
-            "NOT_STARTED",
-            f"The platform did not start. {said}\n{last}".rstrip(),
-            exit_code=UNREACHABLE,
-        ) from error
 
 
 def _interrupt(signum: int, frame: object) -> None:

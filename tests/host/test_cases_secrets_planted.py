@@ -341,7 +341,7 @@ def commands(url: str, execution: str, letter: str) -> list[str]:
     return [CliRunner(env={"WEFT_URL": url}).invoke(weft, line).output for line in lines]
 
 
-async def test_a_planted_secret_is_nowhere_in_any_encoding(tmp_path: Path, log: Log) -> None:
+async def test_case_secrets_are_nowhere_in_any_encoding(tmp_path: Path, log: Log) -> None:
     echo = Echo()
     service = await asyncio.start_server(echo.serve, "127.0.0.1", 0)
     echo.url = f"http://127.0.0.1:{service.sockets[0].getsockname()[1]}"

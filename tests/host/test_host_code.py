@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from activities import CodeContext, Context, PermanentError, Retry, TaskFailed
-from activities.code.driver import functions
 from activities.code.registry import CodeRegistry
-from activities.registry import Registry
-from activities.runner import Runner
-from orchestrator import bootstrap
-from orchestrator.adapters.azure.durable_client import DurableClient
-from orchestrator.engine.core import Engine
-from orchestrator.functions.app import compose
-from orchestrator.functions.provider import EngineProvider
-from orchestrator.local.host.host import HostOptions, LocalHost
-from orchestrator.local.host.host_json import WEFT
-from orchestrator.settings import load_settings
+from orchestrator.local.host.host import LocalHost
+from tests.host.code_host import ended, running, start, until
 
 # The library tells of its stricter mode once a process, at whichever call comes first.
 pytestmark = pytest.mark.filterwarnings("ignore:azure.functions df_loads:DeprecationWarning")
@@ -92,63 +82,14 @@ def code() -> CodeRegistry:
     return made
 
 
-@contextlib.asynccontextmanager
-async def running(data: Path) -> AsyncIterator[tuple[LocalHost, httpx.AsyncClient]]:
-    activities, workflows, hub = Registry(), code(), DurableClient()
-    activities.register("orders.charge", charge)
-    activities.register("orders.pack", pack)
-    activities.register("orders.refuse", refuse)
-    engine = await bootstrap.build(
-        load_settings({"WEFT_DATA_DIR": str(data)}),
-        activities=Runner(activities),
-        code=workflows,
-        orchestrations=hub,
-    )
-
-    async def build() -> Engine:
-        return engine
-
-    provider = EngineProvider(build, learn=hub.learn)
-    await provider.get()
-    host = LocalHost(
-        compose(provider, functions(workflows)),
-        provider=provider,
-        broker=engine.transport,  # type: ignore[arg-type]
-        store=engine.store,
-        clock=engine.clock,
-        host_json=WEFT,
-        options=HostOptions(settings={"COSMOS_DATABASE": "weft"}, data=data),
-    )
-    await host.start()
-    try:
-        async with httpx.AsyncClient(base_url=host.url) as client:
-            yield host, client
-    finally:
-        await host.stop()
-
-
-async def until(client: httpx.AsyncClient, path: str, good: Callable[[Any], bool]) -> Any:
-    """What is at `path` once it is good; pytest's own limit ends it."""
-    while True:
-        seen = (await client.get(path)).json()
-        if good(seen):
-            return seen
-        await asyncio.sleep(0.02)
-
-
-def ended(seen: Any) -> bool:
-    return seen["status"] in ("COMPLETED", "FAILED", "CANCELLED")
-
-
-async def start(client: httpx.AsyncClient, name: str, input: Any = None) -> str:
-    answer = await client.post(f"/v1/workflows/{name}/start", json={"input": input})
-    assert answer.status_code == 202, answer.text
-    return answer.headers["location"]
+def platform(data: Path) -> AbstractAsyncContextManager[tuple[LocalHost, httpx.AsyncClient]]:
+    activities = {"orders.charge": charge, "orders.pack": pack, "orders.refuse": refuse}
+    return running(data, code(), activities)
 
 
 async def test_a_code_workflow_runs_with_retry_timer_signal_and_child(tmp_path: Path) -> None:
     SEEN.clear()
-    async with running(tmp_path) as (host, client):
+    async with platform(tmp_path) as (host, client):
         path = await start(client, "order", {"id": "o1", "lines": 3})
         sent = await client.post(
             f"{path}/signals", json={"name": "approved", "payload": {"by": "eve"}}
@@ -174,7 +115,7 @@ async def test_a_code_workflow_runs_with_retry_timer_signal_and_child(tmp_path: 
 
 
 async def test_what_it_fails_with_is_the_failure_of_the_execution(tmp_path: Path) -> None:
-    async with running(tmp_path) as (_, client):
+    async with platform(tmp_path) as (_, client):
         path = await start(client, "refused")
         done = await until(client, path, ended)
         assert done["status"] == "FAILED"
@@ -183,6 +124,6 @@ async def test_what_it_fails_with_is_the_failure_of_the_execution(tmp_path: Path
 
 
 async def test_an_input_that_does_not_fit_is_refused_at_the_start(tmp_path: Path) -> None:
-    async with running(tmp_path) as (_, client):
+    async with platform(tmp_path) as (_, client):
         answer = await client.post("/v1/workflows/order/start", json={"input": {"lines": "x"}})
         assert answer.status_code in (400, 422), answer.text

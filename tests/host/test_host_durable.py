@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from azure.durable_functions import OrchestrationRuntimeStatus as St
 from azure.durable_functions.models.utils import http_utils
 
 from orchestrator.adapters.local.system import SystemClock
+from orchestrator.local.durable.service import DurableService
 from orchestrator.local.host.errors import IndexingError
 from orchestrator.local.host.host import LocalHost
 from tests.host.host_fakes import local_host
@@ -81,6 +83,23 @@ async def test_workflow_from_request_to_result(hosts: Callable[[], Any]) -> None
         *["TaskCompleted"] * 3,
         "ExecutionCompleted",
     ]
+
+
+async def test_a_request_that_comes_while_the_host_starts_has_its_client(
+    hosts: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early: list[asyncio.Task[tuple[int, Any]]] = []
+    start = DurableService.start
+
+    async def late(self: DurableService, data: Path, url: str, clock: Any) -> Any:
+        early.append(asyncio.create_task(begin(SimpleNamespace(url=url), "chain", 2)))  # type: ignore[arg-type]
+        for _ in range(300):  # a host that serves by now has answered
+            await asyncio.sleep(0)
+        return await start(self, data, url, clock)
+
+    monkeypatch.setattr(DurableService, "start", late)
+    await hosts()
+    assert (await early[0])[0] == 202
 
 
 async def test_the_client_does_all_that_it_can(hosts: Callable[[], Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -216,6 +217,24 @@ async def test_a_client_that_expects_continue_is_told_so(host: LocalHost) -> Non
     assert b'"size": 2' in await reader.read()
     writer.close()
     await writer.wait_closed()
+
+
+async def test_nothing_of_a_request_that_cannot_be_parsed_is_logged(
+    host: LocalHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library's error quotes it, and it may hold a token."""
+    for request in (
+        b"GET /things HTTP/1.1\nauthorization: Bearer t0ken\x01",
+        b"GET /things HTTP/1.1\nt0ken\x00: 1",
+        b"GET /t0ken HTTP/x",
+    ):
+        status, _, _ = await ask(host.port, request)
+        assert status == 400
+    assert len(caplog.records) == 3
+    assert {one.levelname for one in caplog.records} == {"WARNING"}
+    told = "".join(logging.Formatter().format(one) for one in caplog.records)
+    assert "t0ken" not in told
+    assert "request not parsed" in told
 
 
 async def test_a_compressed_body_is_not_unpacked(host: LocalHost) -> None:

@@ -24,6 +24,18 @@ ENVIRONMENT_URLS: Final = (
 """Differ between Azure's clouds; `environment()` knows them."""
 PREVIEW: Final = frozenset({"Microsoft.Insights/diagnosticSettings"})
 """Types of which only preview versions have what everybody uses."""
+OLDEST: Final = "2024-11-30"
+"""Two years before the versions were compared with what there was (on 30 November 2026)."""
+NEWEST: Final = {
+    "Microsoft.Authorization/roleAssignments": "2022-04-01",
+    "Microsoft.Consumption/budgets": "2024-08-01",
+    "Microsoft.Insights/actionGroups": "2023-01-01",
+    "Microsoft.Insights/components": "2020-02-02",
+    "Microsoft.Insights/workbooks": "2023-06-01",
+    "Microsoft.Network/privateDnsZones": "2024-06-01",
+    "Microsoft.Network/privateDnsZones/virtualNetworkLinks": "2024-06-01",
+}
+"""Older ones that had no stable successor on that day."""
 DECLARING: Final = {
     "parameter_declaration": "parameter",
     "variable_declaration": "variable",
@@ -78,3 +90,5 @@ def _version_faults(kind: str) -> Iterator[str]:
     name, _, version = kind.partition("@")
     if version.endswith("-preview") and name not in PREVIEW:
         yield f"{kind}: a preview version"
+    if version and version[:10] < OLDEST and name not in PREVIEW and NEWEST.get(name) != version:
+        yield f"{kind}: an old version"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 from orchestrator.adapters.azure import cosmos_containers
@@ -52,6 +53,15 @@ HUB_SETTINGS: Final = {
     "DURABLE_TASK_SCHEDULER_CONNECTION_STRING",
 }
 """Read by the Durable extension; which of them is `rules_durable`'s to say."""
+NOT_ON_FLEX: Final = frozenset(
+    {
+        *("alwaysOn", "containerSize", "ftpsState", "functionAppScaleLimit", "isReserved"),
+        *("isXenon", "javaVersion", "linuxFxVersion", "netFrameworkVersion", "powerShellVersion"),
+        *("preWarmedInstanceCount", "pythonVersion", "use32BitWorkerProcess"),
+        *("vnetRouteAllEnabled", "windowsFxVersion"),
+    }
+)
+"""Properties of a site or its configuration that Flex Consumption replaced or does not know."""
 KEYS_OFF: Final = {
     "Microsoft.Storage/storageAccounts": ("allowSharedKeyAccess", False),
     "Microsoft.ServiceBus/namespaces": ("disableLocalAuth", True),
@@ -186,15 +196,24 @@ def settings_faults(deployed: Template) -> Iterator[str]:
         yield "COSMOS_DATABASE names a database that is not created"
 
 
-def function_faults(deployed: Template) -> Iterator[str]:
-    """Always-ready instances name functions that exist; the runtime is the tested one."""
+@cache
+def functions() -> frozenset[str]:
+    """The names of all functions, as the host logs them."""
 
     async def never() -> Any:
         raise AssertionError
 
-    known = {one.get_function_name() for one in compose(EngineProvider(never)).get_functions()}
+    app = compose(EngineProvider(never))
+    return frozenset(str(one.get_function_name()) for one in app.get_functions())
+
+
+def function_faults(deployed: Template) -> Iterator[str]:
+    """Always-ready instances name functions that exist; the runtime is the tested one."""
+    known = functions()
     (site,) = of_type(deployed, SITE)
     config = site.properties["functionAppConfig"]
+    for name in NOT_ON_FLEX & {*site.properties, *site.properties["siteConfig"]}:
+        yield f"{name} has no place on Flex Consumption"
     for ready in config["scaleAndConcurrency"]["alwaysReady"]:
         if ready["name"] != "http" and ready["name"].removeprefix("function:") not in known:
             yield f"always-ready {ready['name']}: no such function"
@@ -294,7 +313,14 @@ def operation_faults(deployed: Template) -> Iterator[str]:
             yield f"{one.type} {one.name} has no diagnostic settings"
     rules = {one.name for one in of_type(deployed, "Microsoft.Insights/scheduledQueryRules")}
     metric = {one.name for one in of_type(deployed, "Microsoft.Insights/metricAlerts")}
-    wanted = {"dead-letters", "queue-oldest", "outbox-age", "server-errors", "breaker-open"}
+    wanted = {
+        "dead-letters",
+        "queue-oldest",
+        "outbox-age",
+        "server-errors",
+        "breaker-open",
+        "silent",
+    }
     wanted |= {
         f"{objective}-burn-{speed}"
         for objective in ("completion", "start-latency", "dispatch")

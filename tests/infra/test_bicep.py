@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.outputs import named as outputs_of_arm
 from orchestrator.engine.metrics_catalog import METRICS
+from orchestrator.settings import load_settings
 from tests.infra import lint, rules, rules_durable
 from tests.infra.bicep import BicepError, Template, deployment
 
@@ -134,6 +136,16 @@ def test_dev_is_pay_per_use() -> None:
     assert not rules.of_type(dev, "Microsoft.Network/virtualNetworks")
 
 
+def test_closing_the_network_later_does_not_ask_azure_for_another_tier_of_the_same_bus() -> None:
+    """It refuses that, and the whole deployment with it."""
+    tiers = {}
+    for closed in ("false", "true"):
+        made = deployment(INFRA, "main.bicepparam", {**ENVIRONMENT, "VNET_ENABLED": closed})
+        (bus,) = rules.of_type(made, "Microsoft.ServiceBus/namespaces")
+        tiers[bus.name] = bus.body["sku"]["name"]
+    assert sorted(tiers.values()) == ["Premium", "Standard"]
+
+
 def test_azd_finds_the_app_by_its_tags() -> None:
     (site,) = rules.of_type(deployed("main.bicepparam"), rules.SITE)
     assert site.body["tags"]["azd-service-name"] == "api"
@@ -141,12 +153,32 @@ def test_azd_finds_the_app_by_its_tags() -> None:
 
 
 def test_the_outputs_are_the_settings_of_a_developer() -> None:
-    """`azd env get-values` in the environment lets the same code run on a developer's machine."""
+    """With them in the environment the same code runs on a developer's or an operator's machine:
+    `weft reconcile` after a loss needs nothing else."""
     outputs = deployed("main.bicepparam").outputs
     settings = rules.app_settings(deployed("main.bicepparam"))
     shared = outputs.keys() & settings.keys()
     assert {"Cosmos__accountEndpoint", "ServiceBus__fullyQualifiedNamespace"} <= shared
     assert {name: outputs[name] for name in shared} == {name: settings[name] for name in shared}
+    found = load_settings(outputs)
+    assert found.backend == "azure"
+    assert found.azure is not None
+    assert not found.azure.managed_identity  # there is none on that machine
+    lines = outputs_of_arm({name: {"value": value} for name, value in outputs.items()})
+    assert lines == outputs
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_a_variable_that_a_pipeline_sets_to_nothing_is_as_if_it_were_not_set(
+    parameters: str,
+) -> None:
+    """`${{ vars.NAME }}` of a variable that nobody gave is an empty text, which counts as set."""
+    optional = dict.fromkeys(("AUTH_AUDIENCE", "BUDGET_START", "ALERT_EMAILS"), "")
+    given = {**ENVIRONMENT, **optional}
+    absent = {name: value for name, value in ENVIRONMENT.items() if name not in optional}
+    empty, unset = (deployment(INFRA, parameters, one) for one in (given, absent))
+    assert rules.app_settings(empty) == rules.app_settings(unset)
+    assert [one.id for one in empty.deployed] == [one.id for one in unset.deployed]
 
 
 def test_alerts_and_workbook_ask_for_metrics_that_exist() -> None:
@@ -156,6 +188,22 @@ def test_alerts_and_workbook_ask_for_metrics_that_exist() -> None:
     }
     assert {"weft_dead_letters_total", "weft_breaker_state"} <= asked
     assert asked - METRICS.keys() == set()
+
+
+def test_alerts_and_workbook_read_what_the_exporter_sends() -> None:
+    """Minimum and maximum are only sent for histograms; for a level they would be the ingestion's
+    guess. `tests/unit/telemetry/test_exporters.py` shows what is sent."""
+    for name in ("alerts.bicep", "workbook.json"):
+        queries = re.findall(r"AppMetrics.*", (INFRA / "app" / name).read_text("utf-8"))
+        assert queries
+        assert [one for one in queries if re.search(r"\b(Max|Min)\b", one)] == []
+
+
+def test_alerts_on_a_function_name_one_that_exists() -> None:
+    text = (INFRA / "app" / "alerts.bicep").read_text("utf-8")
+    asked = set(re.findall(r'AppRequests \| where Name == "(\w+)"', text))
+    assert asked == {"start_execution"}
+    assert asked <= rules.functions()
 
 
 def test_no_two_resources_have_one_id() -> None:
@@ -213,6 +261,7 @@ BROKEN: list[tuple[str, str, str, Rule | str]] = [
     ),
     ("api", "AzureWebJobsStorage__clientId: clientId", "", rules.settings_faults),
     ("api", "version: '3.13'", "version: '3.12'", rules.function_faults),
+    ("api", "http20Enabled: true", "alwaysOn: true", rules.function_faults),
     ("api", "'function:orchestration'", "'function:orchestrate'", rules.function_faults),
     ("api", "allow: false", "allow: true", rules.key_faults),
     ("api", "publicAccess ? 'Enabled' : 'Disabled'", "'Enabled'", rules.public_faults),
@@ -262,6 +311,8 @@ BROKEN: list[tuple[str, str, str, Rule | str]] = [
     ("vault", "param publicAccess bool", "param publicAccess bool\nvar unused = ''", "unused"),
     ("network", "${environment().suffixes.storage}", "core.windows.net", "core.windows.net"),
     ("vault", "2025-05-01", "2025-05-01-preview", "preview"),
+    ("vault", "2025-05-01", "2023-07-01", "an old version"),
+    ("workbook", "2023-06-01", "2022-04-01", "an old version"),
 ]
 
 

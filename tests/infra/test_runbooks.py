@@ -47,6 +47,19 @@ def test_every_alert_names_a_runbook_that_exists() -> None:
         )
 
 
+def test_every_page_of_the_alerts_belongs_to_one_of_them() -> None:
+    """The other direction: no page for an alert that is gone, and none that two occasions share."""
+    found = alerts(deployment(ROOT / "infra", "main.prod.bicepparam", ENVIRONMENT))
+    named = {re.findall(r"/([a-z-]+)\.md$", description)[0] for _, description in found}
+    by_alert, by_occasion = INDEX.split("| Alert | Severity | Page |")[1].split(
+        "| Occasion | Page |"
+    )
+    listed = re.findall(r"\]\(([a-z-]+)\.md\) \|$", by_alert, re.MULTILINE)
+    others = re.findall(r"\]\(([a-z-]+)\.md\) \|$", by_occasion, re.MULTILINE)
+    assert sorted(listed) == sorted(named)
+    assert sorted([*listed, *others]) == [path.stem for path in PAGES]
+
+
 def test_every_objective_has_a_fast_and_a_slow_alert() -> None:
     objectives = set(re.findall(r"`([a-z-]+)-burn-fast`, `\1-burn-slow`", INDEX))
     assert objectives == {"completion", "start-latency", "dispatch"}

@@ -3,10 +3,13 @@ and Pythons that they name exist."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,8 @@ def faults(text: str) -> Iterator[str]:
     yield from (error.message for error in validator.iter_errors(flow))
     if flow.get("permissions") != {"contents": "read"}:
         yield "the token may do more than read, in every job"
+    if flow.get("defaults") != {"run": {"shell": "bash"}}:
+        yield "a failure in front of a pipe is hidden: only a named bash has pipefail"
     if re.search(r"\$\{\{[^}]*\bsecrets\b|^\s+secrets:", text, re.MULTILINE):
         yield "a stored secret"
     for name, job in flow["jobs"].items():
@@ -68,6 +73,7 @@ def test_a_workflow_is_sound(path: Path) -> None:
         (CI, "persist-credentials: false", "persist-credentials: true", "stays in the checkout"),
         (CI, "contents: read", "contents: write", "more than read"),
         (CI, "timeout-minutes: 15", "", "no time limit"),
+        (CI, "shell: bash", "shell: sh", "in front of a pipe"),
         (CI, "run: make check", "run: echo ${{ github.head_ref }}", "injected"),
         (DEPLOY, "vars.AZURE_CLIENT_ID", "secrets.AZURE_CLIENT_ID", "stored secret"),
         (DEPLOY, ".github/scripts/smoke", ".github/scripts/smokes", "cannot be run"),
@@ -154,13 +160,45 @@ def test_the_guide_names_every_variable_of_the_pipelines() -> None:
     assert [name for name in sorted(used) if f"`{name}`" not in guide] == []
 
 
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
-def test_actionlint_has_nothing_to_say() -> None:
+def test_the_known_secrets_are_where_the_baseline_says() -> None:
+    """A line more above one, and the scan fails in every pipeline until the baseline knows it."""
+    baseline = json.loads((ROOT / ".secrets.baseline").read_text("utf-8"))
+    for name, found in baseline["results"].items():
+        lines = (ROOT / name).read_text("utf-8").splitlines()
+        for one in found:
+            values = re.split(r'[;"]', lines[one["line_number"] - 1])
+            hashes = [hashlib.sha1(value.encode()).hexdigest() for value in values]
+            assert one["hashed_secret"] in hashes, (name, one["line_number"])
+
+
+def program(name: str) -> str | None:
+    """Where `name` is: beside the Python that runs the tests, or on the path."""
+    return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+
+
+def lint(path: Path) -> str:
+    """What actionlint says of a workflow, its shell scripts included."""
+    found = program("actionlint")
+    if found is None:
+        pytest.skip("actionlint is not installed")
     done = subprocess.run(
-        ["actionlint", *map(str, WORKFLOWS)],
+        [found, "-no-color", "-shellcheck", program("shellcheck") or "", str(path)],
         capture_output=True,
         text=True,
         check=False,
         timeout=50,
+        cwd=ROOT,
     )
-    assert (done.returncode, done.stdout) == (0, "")
+    assert bool(done.stdout) == bool(done.returncode), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actionlint_has_nothing_to_say(path: Path) -> None:
+    assert lint(path) == ""
+
+
+def test_actionlint_is_listened_to(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(CI.read_text("utf-8").replace("matrix.python", "matrix.pyton"), "utf-8")
+    assert "pyton" in lint(wrong)

@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.domain import applying, compensating, join, reopening, starting, working
 from orchestrator.engine import (
+    advance,
     claims,
     commit,
     facts,
@@ -24,7 +25,6 @@ from orchestrator.engine import (
     leasing,
     letters_act,
     letters_wish,
-    orchestrate,
     outbox,
     relay,
     replay,
@@ -97,7 +97,7 @@ MUTANTS = (
         "final task claimed again",
         claims,
         "claim",
-        'if doc is not None and doc["status"] in FINAL:',
+        'if doc is not None and doc["status"] in task_docs.FINAL:',
         "if False:",
     ),
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS = (
         "commit",
         "[Replace(body, aggregate.etag), Create(record)]",
         "[Replace(body), Upsert(record)]",
-        also=(orchestrate,),
+        also=(advance,),
     ),
     Mutant(
         "outbox ids that are not fresh",
@@ -156,8 +156,8 @@ MUTANTS = (
         "sweeper that forgets executions",
         sweep,
         "sweep",
-        'await _overdue(engine, "execution", now)',
-        "[]",
+        "await _overdue(engine, kind, now)",
+        '[] if kind == "execution" else await _overdue(engine, kind, now)',
     ),
     Mutant(
         "join decided at the first need that settles",
@@ -187,8 +187,8 @@ MUTANTS = (
         "sweeper that forgets signals",
         sweep,
         "sweep",
-        "await _overdue(engine, signal_docs.TYPE, now)",
-        "[]",
+        "await _overdue(engine, kind, now)",
+        "[] if kind == signal_docs.TYPE else await _overdue(engine, kind, now)",
         first=30,
     ),
     Mutant(

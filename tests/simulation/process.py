@@ -247,7 +247,7 @@ async def sweeper(worker: Worker) -> None:
         period = 45 if world.ended() else 15
         await sleep(period * (0.5 + world.rng.random()))
         try:
-            world.last_sweep = await sweep.sweep(worker.engine)
+            await sweep.sweep(worker.engine)
         except StoreError:
             world.metrics["sweep failed"] += 1
 

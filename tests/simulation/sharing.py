@@ -44,7 +44,8 @@ class Sharing(Feature):
     def tune(self, profile: Profile) -> Profile:
         """Few slots for the tenant, and in some seeds few places, so that messages are moved."""
         limits = TenantLimits(concurrent_tasks=self.limit)
-        return profile.tuned(limits=limits, task_places=self.places)
+        places = self.places
+        return profile.tuned(limits=limits, task_places=places, decision_places=places)
 
     def alter(self, flow: Flow) -> None:
         """Any class."""

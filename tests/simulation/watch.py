@@ -16,7 +16,7 @@ from orchestrator.domain.events import CompensationReopened, Event, ExecutionReo
 from orchestrator.domain.evolve import fold
 from orchestrator.domain.state import ExecutionState
 from orchestrator.domain.topology import EXECUTIONS
-from orchestrator.domain.transitions import IllegalTransition
+from orchestrator.domain.transitions import WORKER, IllegalTransition
 from orchestrator.ports import ActivityCall, OutMessage
 from tests.simulation.store import Commit
 from tests.simulation.undoing import UndoWatch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FINAL = {"COMPLETED", "DEAD_LETTERED", "CANCELLED"}
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 SETTLED = frozenset("CSsXDd")
+ATTEMPT_WAYS = frozenset((source.value, to.value) for (_, source), to in WORKER.items())
 MAX_SKEW_MS = 5_000
 
 RUN_WHEN = {
@@ -104,11 +105,18 @@ class Watch:
         if any(f"{name}.{position}" not in self.ids for position in range(len(old["messages"]))):
             self.fail(f"{execution}: {old['id']} was removed before it was sent")
 
+    def _allowed(self, execution: str, old: Any, new: Any) -> None:
+        """A task document goes the ways of the machine "Task attempt", or keeps its status."""
+        before = "QUEUED" if old is None else old["status"]
+        if new["status"] != before and (before, new["status"]) not in ATTEMPT_WAYS:
+            self.fail(f"{execution}: {new['id']} went from {before} to {new['status']}")
+
     def _task(self, execution: str, old: Any, new: Any) -> None:
         if new is None:  # for a failure without a worker that is judged again, see LetterWatch
             if old["status"] != "DEAD_LETTERED" or old["attempt"]:
                 self.fail(f"{execution}: {old['id']} was removed")
             return
+        self._allowed(execution, old, new)
         where = f"{execution}/{new['id']}"
         before = 0 if old is None else old["attempt"]
         was = None if old is None else old["status"]

@@ -20,7 +20,6 @@ from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.topology import EXECUTIONS, ORCHESTRATION_QUEUE, TASK_QUEUES
 from orchestrator.engine import catalog, submit
 from orchestrator.engine.lru import Lru
-from orchestrator.engine.views import SweepReport
 from orchestrator.ports import ActivityCall, StoreError, TransportError
 from tests.simulation import behaviour
 from tests.simulation.broker import MemoryBroker
@@ -40,10 +39,6 @@ if TYPE_CHECKING:
 
 TENANT = "acme"
 QUEUES = (ORCHESTRATION_QUEUE, *TASK_QUEUES)
-
-
-class Broken(Exception):
-    """An invariant does not hold."""
 
 
 @dataclass
@@ -123,7 +118,6 @@ class World:
         self.broker_down_until = 0
         self.feed_owner: Process | None = None
         self.feed_cursor: str | None = None
-        self.last_sweep: SweepReport | None = None
         self.features: list[Feature] = []
         self.more_flows: list[Flow] = []  # beside those that clients start
         self._shapes: dict[str, list[tuple[list[int], str]]] = {}

@@ -1,9 +1,15 @@
-"""Bulk operations on a real engine and the real library of Durable Functions."""
+"""Bulk operations on a real engine and the real library of Durable Functions.
+
+`python -m tests.support.bulks FOLDER` records one; the recording that is kept must stay as it is.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +26,7 @@ from orchestrator.engine.core import Engine
 from orchestrator.functions.app import compose
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports import ActivityCall, Query, Where
+from tests.support.code_samples import recording_of
 from tests.support.definitions import flow, retry, task
 from tests.support.durable_hub import Run, start
 from tests.support.world import TENANT, CountingIds, FakeActivities, World
@@ -125,3 +132,19 @@ def output(run: Run, id: str) -> Any:
     assert text is not None, run.status(id)
     value: Any = json.loads(text)
     return json.loads(decode_output(value)[0] or "null")
+
+
+async def _record(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        made = Bulks(Path(temporary))
+        await made.fill(3)
+        made.work.mended = True
+        id = await made.submit(action="retry", filter={}, reason="mended")
+        run = await made.drive(id)
+        (folder / "bulk.json").write_text(recording_of(run, id), encoding="utf-8")
+        run.close()
+        await made.world.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_record(Path(sys.argv[1])))

@@ -28,8 +28,9 @@ from activities.code.driver import functions
 from activities.code.registry import CodeRegistry
 from activities.context import Context
 from activities.failures import failure_of
+from activities.outputs import write_output
 from activities.registry import Registry
-from activities.values import read_input, write_output
+from activities.values import read_input
 from orchestrator.functions import durable
 from orchestrator.local.durable import recordings
 from orchestrator.ports import ActivityCall, ActivityFailed

@@ -148,6 +148,16 @@ def two_tries(context: df.DurableOrchestrationContext) -> Any:
 
 
 @bp.orchestration_trigger(context_name="context")
+def frail(context: df.DurableOrchestrationContext) -> Any:
+    """Events come before anybody waits for them, and before it fails."""
+    got = [(yield context.wait_for_external_event("tick"))]
+    yield context.call_activity("flaky", "frail")
+    for _ in range(2):
+        got.append((yield context.wait_for_external_event("tick")))
+    return got
+
+
+@bp.orchestration_trigger(context_name="context")
 def sums(context: df.DurableOrchestrationContext) -> Any:
     """Continues as new after each event."""
     total = context.get_input() or 0

@@ -21,7 +21,6 @@ from orchestrator.domain.orchestration_result import encode_output, failure_from
 from orchestrator.functions.durable_replay import DurableReplay
 
 ACTIVITY, SUB, CONTINUE, TIMER, EVENT = 0, 2, 4, 5, 6
-COMPOUND = (11, 12)
 START = datetime(2026, 11, 30, 12, tzinfo=UTC)
 MARK = "$OutOfProcData$:"
 

@@ -8,7 +8,7 @@ although it was done (its answer is lost); both may raise a crash themselves.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +115,15 @@ class FakeOrchestrations:
             history=tuple(one.history) if history else None,
         )
 
+    async def open_of(self, names: Collection[str]) -> dict[str, list[str]]:
+        """As the port says."""
+        self._check("open_of", names)
+        found: dict[str, list[str]] = {}
+        for id in self.alive():
+            if (name := self.instances[id].name) in names:
+                found.setdefault(name, []).append(id)
+        return found
+
     async def raise_event(self, instance: str, name: str, payload: str) -> None:
         """As the port says."""
         self._check("raise_event", instance, name, payload)
@@ -207,6 +216,10 @@ class FakeCode:
         if version not in self.versions(name):
             raise KeyError(name, version)
         return f"code_{name}_v{version}"
+
+    def description(self, name: str, version: int) -> str:
+        """Which one it is."""
+        return f"{self.function(name, version)} of the tests"
 
     def input_schema(self, name: str, version: int) -> dict[str, Any] | None:
         """The same for all."""

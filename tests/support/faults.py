@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.engine.core import Engine
 from orchestrator.ports import DocumentStore, StoreError
 
 Rule = Callable[[str, tuple[Any, ...]], StoreError | None]
@@ -33,6 +34,13 @@ class FaultyStore:
             return result
 
         return call
+
+
+def faulty(engine: Engine) -> FaultyStore:
+    """Its store, in a world that was made with `wrap_store=FaultyStore`."""
+    store: Any = engine.store
+    assert isinstance(store, FaultyStore)
+    return store
 
 
 def times(count: int, make: Callable[[], StoreError], *names: str) -> Rule:

@@ -33,18 +33,22 @@ class Rpc(HttpService):
 
     def __init__(self) -> None:
         super().__init__()
-        self.status, self.body, self.asked = 202, "", ""
+        self.status, self.body, self.asked, self.listed = 202, "", "", ""
         self.sent: Any = None
         self.all: list[str] = []
         self.pages: list[list[tuple[str, str]]] = []
+        self.together = True  # the pages are of one list
         self.route("*", "/durabletask/{rest:.*}", self._answer)
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.all.append(f"{request.method} {request.path.removeprefix('/durabletask')}")
-        if "instanceIdPrefix" in request.query:
+        if request.method == "GET" and request.path.endswith("/instances/"):
+            self.listed = request.raw_path.removeprefix("/durabletask")
             rows = self.pages.pop(0) if self.pages else []
-            more = {"x-ms-continuation-token": "next"} if self.pages else {}
-            body = [{"instanceId": id, "runtimeStatus": status} for id, status in rows]
+            more = {"x-ms-continuation-token": "next"} if self.pages and self.together else {}
+            body = [
+                {"instanceId": id, "runtimeStatus": status, "name": id[0]} for id, status in rows
+            ]
             return web.json_response(body, headers=more)
         self.asked = f"{request.method} {request.raw_path.removeprefix('/durabletask')}"
         text = await request.text()
@@ -101,12 +105,49 @@ async def test_those_below_an_instance_end_and_go_with_it(rpc: Rpc, client: Dura
     assert gone == [f"DELETE /instances/{id}" for id in ("e1", "e1:0.1", "e1:0.2", "e1:0.1:0.1")]
 
 
+async def test_those_below_rest_and_go_on_with_it(rpc: Rpc, client: DurableClient) -> None:
+    """Itself last: what it shows says that all was done; and what it started meanwhile."""
+    rests, runs, ended = ("e1:0.1", "Suspended"), ("e1:0.2", "Running"), ("e1:0.3", "Failed")
+    rpc.pages = [[rests, runs, ended], [("e1:0.4", "Pending"), rests]]
+    rpc.together = False
+    await client.suspend("e1", "rest")
+    done = [one for one in rpc.all if one.startswith("POST")]
+    assert done == [f"POST /instances/{id}/suspend" for id in ("e1:0.2", "e1", "e1:0.4")]
+    rpc.pages, rpc.all = [[rests, runs, ended]], []
+    await client.resume("e1", "go on")
+    done = [one for one in rpc.all if one.startswith("POST")]
+    assert done == [f"POST /instances/{id}/resume" for id in ("e1:0.1", "e1")]
+
+
+async def test_what_goes_on_below_is_ended_before_it_is_deleted(
+    rpc: Rpc, client: DurableClient
+) -> None:
+    """Its parent did not wait for it to the end, so nobody else will."""
+    rpc.pages, rpc.status = [[("e1:0.1", "Running"), ("e1:0.2", "Failed")]], 200
+    await client.purge("e1")
+    assert [one for one in rpc.all if not one.startswith("GET")] == [
+        "POST /instances/e1:0.1/terminate",
+        "DELETE /instances/e1",
+        "DELETE /instances/e1:0.1",
+        "DELETE /instances/e1:0.2",
+    ]
+    rpc.status = 412  # the extension ends and deletes in its own time
+    with pytest.raises(Unavailable, match="1 instances of e1 have not ended"):
+        await client.purge("e1")
+
+
+async def test_open_instances_are_told_by_their_function(rpc: Rpc, client: DurableClient) -> None:
+    rpc.pages = [[("a:1", "Running"), ("b:1", "Pending")], [("a:2", "Suspended"), ("c", "Running")]]
+    assert await client.open_of({"a", "b", "d"}) == {"a": ["a:1", "a:2"], "b": ["b:1"]}
+    assert rpc.listed == (
+        "/instances/?runtimeStatus=Pending%2CRunning%2CSuspended%2CContinuedAsNew&showInput=false"
+    )
+
+
 async def test_a_status_is_translated(rpc: Rpc, client: DurableClient) -> None:
     rpc.status, rpc.body = 200, json.dumps(STATUS)
     found = await client.status("e1", history=True)
-    assert rpc.asked == (
-        "GET /instances/e1?showHistory=true&showHistoryOutput=true&showInput=false"
-    )
+    assert rpc.asked == ("GET /instances/e1?showHistory=true&showHistoryOutput=true&showInput=true")
     assert found is not None
     assert (found.id, found.name, found.status) == ("e1", "code_flow_v1", InstanceStatus.COMPLETED)
     assert json.loads(found.output or "") == '{"v":1,"output":2}'

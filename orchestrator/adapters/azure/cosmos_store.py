@@ -162,7 +162,7 @@ class CosmosStore:
     async def create(self, container: str, partition: Partition, body: dict[str, Any]) -> str:
         """Store a new document; its etag. Raises `Conflict`."""
         spec = _checked(container, partition)
-        raw = encode_body(spec, partition, body)  # a copy: the caller may change his meanwhile
+        raw = encode_body(spec, partition, body)  # a copy: the caller may change theirs meanwhile
 
         async def create(proxy: ContainerProxy) -> str:
             return _etag(await proxy.create_item(orjson.loads(raw)))

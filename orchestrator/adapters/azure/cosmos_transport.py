@@ -2,7 +2,7 @@
 
 Three layers would resend a write whose answer did not come: aiohttp (PUT and DELETE), azure-core
 (connection lost: it takes that for "not sent") and azure-cosmos (503). If the first one was
-applied, its author is told 409 or 412 about his own write, and the engine's question "was that
+applied, its author is told 409 or 412 about its own write, and the engine's question "was that
 mine?" is never asked. So such a write leaves here as `AnswerLost`, which no retry policy knows.
 """
 
@@ -81,7 +81,7 @@ class MeteredTransport(AioHttpTransport):
         takes them for repeatable, which with `If-Match` they are not. The attribute is private;
         `test_cosmos_weather` notices if it loses its meaning."""
         await super().open()
-        self.session._retry_connection = False  # pyright: ignore
+        self.session._retry_connection = False  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess, reportAttributeAccessIssue]
 
     async def send(self, request: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Raises `AnswerLost` for a write that may have been applied. A read whose connection broke

@@ -6,7 +6,7 @@ module, which nobody can close, bound to the first event loop, and its errors ar
 
 Below the address (as azure-functions-durable 1.7 calls it):
 
-    GET    instances/?instanceIdPrefix=…      a list, with a continuation token
+    GET    instances/?instanceIdPrefix=…      a list, with a continuation token; ?runtimeStatus=…
     POST   orchestrators/NAME/ID              body: JSON of the JSON text
     GET    instances/ID?showHistory=…
     POST   instances/ID/raiseEvent/NAME       body: JSON of the JSON text
@@ -17,6 +17,7 @@ Below the address (as azure-functions-durable 1.7 calls it):
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -29,6 +30,7 @@ from orchestrator.ports_durable import ENDED, Instance, InstanceStatus
 
 SECONDS: Final = 30.0  # of one request: the extension is on this machine, its store may not answer
 CONTINUATION: Final = "x-ms-continuation-token"
+_OPEN: Final = ",".join(one for one in InstanceStatus if one not in ENDED)
 _THERE: Final = frozenset({200, 202})
 _GONE: Final = frozenset({404, 410, 412})
 
@@ -69,7 +71,8 @@ class DurableClient:
     async def status(self, instance: str, *, history: bool = False) -> Instance | None:
         """See `Orchestrations`. A failed instance may come as 400 or 500: its body decides."""
         shown = {"showHistory": "true", "showHistoryOutput": "true"} if history else {}
-        answer = await self._ask("GET", _path(instance), params={**shown, "showInput": "false"})
+        inputs = "true" if history else "false"  # of steps, too: they say which activity it is
+        answer = await self._ask("GET", _path(instance), params={**shown, "showInput": inputs})
         if answer.status_code == 404:
             return None
         body = _body(answer)
@@ -88,6 +91,14 @@ class DurableClient:
             history=tuple(events or ()) if history else None,
         )
 
+    async def open_of(self, names: Collection[str]) -> dict[str, list[str]]:
+        """See `Orchestrations`."""
+        found: dict[str, list[str]] = {}
+        async for row in self._list({"runtimeStatus": _OPEN}):
+            if row["name"] in names:
+                found.setdefault(row["name"], []).append(row["instanceId"])
+        return found
+
     async def raise_event(self, instance: str, name: str, payload: str) -> None:
         """See `Orchestrations`."""
         path = f"{_path(instance)}/raiseEvent/{quote(name, safe='')}"
@@ -97,17 +108,18 @@ class DurableClient:
         """See `Orchestrations`."""
         answer = await self._verb(instance, "terminate", reason)
         _check(answer, _THERE | {410}, instance)
-        for id, status in await self._below(instance):
-            if status not in ENDED:
-                answer = await self._verb(id, "terminate", reason)
-                _check(answer, _THERE | {404, 410}, id)
+        await self._each_below(instance, "terminate", reason)
 
     async def suspend(self, instance: str, reason: str) -> None:
-        """See `Orchestrations`."""
+        """See `Orchestrations`. Itself last, since what it shows says that it was done; and those
+        that it started meanwhile."""
+        await self._each_below(instance, "suspend", reason)
         _check(await self._verb(instance, "suspend", reason), _THERE, instance)
+        await self._each_below(instance, "suspend", reason)
 
     async def resume(self, instance: str, reason: str) -> None:
-        """See `Orchestrations`."""
+        """See `Orchestrations`. Itself last."""
+        await self._each_below(instance, "resume", reason)
         _check(await self._verb(instance, "resume", reason), _THERE, instance)
 
     async def rewind(self, instance: str, reason: str) -> None:
@@ -116,9 +128,15 @@ class DurableClient:
 
     async def purge(self, instance: str) -> None:
         """See `Orchestrations`."""
-        _check(await self._ask("DELETE", _path(instance)), _THERE | {404})
-        for id, _ in await self._below(instance):
-            _check(await self._ask("DELETE", _path(id)), _THERE | {404})
+        # Nobody waits any more for what still goes on.
+        below = await self._each_below(instance, "terminate", "what it belongs to is deleted")
+        goes_on = 0
+        for id in (instance, *below):
+            answer = await self._ask("DELETE", _path(id))
+            goes_on += answer.status_code == 412
+            _check(answer, _THERE | {404, 412})
+        if goes_on:
+            raise Unavailable(f"{goes_on} instances of {instance} have not ended yet")
 
     async def close(self) -> None:
         """See `Orchestrations`."""
@@ -126,29 +144,40 @@ class DurableClient:
         if http is not None:
             await http.aclose()
 
-    async def _below(self, instance: str) -> list[tuple[str, str]]:
-        """Id and status of every instance that it started, and those started."""
-        prefix, token = f"{instance}:", ""
-        found: list[tuple[str, str]] = []
+    async def _each_below(self, instance: str, verb: str, reason: str) -> list[str]:
+        """Do it to every instance that it started, and those started, unless they have ended or it
+        was done before. The ids of all of them."""
+        ids: list[str] = []
+        async for row in self._list({"instanceIdPrefix": f"{instance}:"}):
+            id, status = row["instanceId"], row["runtimeStatus"]
+            if not is_below(instance, id):
+                continue
+            ids.append(id)
+            rests = status == InstanceStatus.SUSPENDED
+            if status in ENDED or (verb == "suspend" if rests else verb == "resume"):
+                continue
+            _check(await self._verb(id, verb, reason), _THERE | {404, 410}, id)
+        return ids
+
+    async def _list(self, filters: dict[str, str]) -> AsyncIterator[dict[str, Any]]:
+        """All instances that the filters let through, page by page."""
+        token = ""
         while True:
             answer = await self._ask(
                 "GET",
                 "instances/",
-                params={"instanceIdPrefix": prefix, "showInput": "false"},
+                params={**filters, "showInput": "false"},
                 headers={CONTINUATION: token} if token else {},
             )
             _check(answer, _THERE)
             rows = _body(answer)
             if not isinstance(rows, list):
                 raise Unavailable("the Durable extension gave no list")
-            found += [
-                (row["instanceId"], row["runtimeStatus"])
-                for row in rows
-                if is_below(instance, row["instanceId"])
-            ]
+            for row in rows:
+                yield row
             token = answer.headers.get(CONTINUATION, "")
             if not token:
-                return found
+                return
 
     async def _verb(self, instance: str, verb: str, reason: str) -> httpx.Response:
         return await self._ask("POST", f"{_path(instance)}/{verb}", params={"reason": reason})

@@ -224,6 +224,7 @@ def _added(batch: ServiceBusMessageBatch, message: ServiceBusMessage) -> bool:
 async def _close(
     sender: ServiceBusSender, socket: asyncio.StreamWriter | None, limit: float
 ) -> None:
+    # Whatever the SDK raises: the link is given up, and a new one is opened.
     with contextlib.suppress(Exception):
         async with asyncio.timeout(limit):
             await sender.close()

@@ -113,7 +113,7 @@ class OtelTracer:
 
         def work() -> None:
             for close in closing:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # the next one is to be closed, too
                     close()
             with contextlib.suppress(RuntimeError):  # nobody waited for so long
                 loop.call_soon_threadsafe(done.set)

@@ -22,6 +22,7 @@ from orchestrator.local.durable.store_rows import (
     enqueue,
     history,
     reset,
+    unread,
 )
 
 _COLUMNS: Final = (
@@ -178,11 +179,11 @@ def _take_up(
         name=name, instance=instance, execution=execution, payload=payload, parent=of
     )
     function = functions(name)
-    told = history(db, instance)
+    told, held = history(db, instance), unread(db, instance)
     again = (
-        Rewound(history=[], open=[], news=[ev.started(now, name, payload)], held=[], children={})
+        Rewound(history=[], open=[], news=[ev.started(now, name, payload)], held=held, children={})
         if function is None  # it will be told that there is no such function
-        else drive(rewind(identity, told, [], now, reason), function)
+        else drive(rewind(identity, told, held, now, reason), function)
     )
     reset(db, instance, keep_events=False)
     # What was under way is done again: its numbers may mean something else now.

@@ -151,6 +151,8 @@ class Machine:
         )
 
     def _decide(self, state: dict[str, Any]) -> None:
+        if state["actions"] is None:
+            return self._fail(state["error"])
         self.actions = actions = list(flat(a for row in state["actions"] for a in row))
         for action in actions:
             if (what := UNSUPPORTED.get(action["actionType"])) is not None:

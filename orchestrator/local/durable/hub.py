@@ -42,7 +42,9 @@ T = TypeVar("T")
 class Invocable(Protocol):
     """A function of the app: `invoke.Invoker`."""
 
-    async def __call__(self, value: Any) -> Any: ...
+    async def __call__(self, value: Any) -> Any:
+        """Run it with this input. Raises what it raises."""
+        ...
 
 
 Inline = Callable[..., Awaitable[Any]]

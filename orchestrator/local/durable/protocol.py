@@ -108,9 +108,10 @@ def flat(actions: Iterable[dict[str, Any]]) -> Generator[dict[str, Any], None, N
 
 
 def answer_of_failure(error: BaseException) -> str:
-    """The state (JSON) that a failed orchestrator's exception carries, or one with its text."""
+    """The state (JSON) that a failed orchestrator's exception carries; or one with its text and
+    without actions (null), since whoever could not be asked has decided nothing."""
     _, mark, state = str(error).rpartition(_FAILURE_MARK)
     if mark:
         return state
     message = str(error) or type(error).__name__
-    return json.dumps({"isDone": False, "actions": [[]], "error": message})
+    return json.dumps({"isDone": False, "actions": None, "error": message})

@@ -40,6 +40,21 @@ _BEGAN: Final = {
 _HEARD: Final = ev.FINISHED | {ev.EVENT_RAISED, ev.EXECUTION_STARTED, ev.GENERIC}
 
 
+_NEEDED: Final[Mapping[int, Mapping[str, type]]] = {
+    ev.EXECUTION_STARTED: {"Name": str},
+    ev.TASK_SCHEDULED: {"EventId": int, "Name": str},
+    ev.CHILD_CREATED: {"EventId": int, "Name": str},
+    ev.TIMER_CREATED: {"EventId": int, "FireAt": str},
+    ev.TASK_COMPLETED: {"TaskScheduledId": int},
+    ev.TASK_FAILED: {"TaskScheduledId": int},
+    ev.CHILD_COMPLETED: {"TaskScheduledId": int},
+    ev.CHILD_FAILED: {"TaskScheduledId": int},
+    ev.TIMER_FIRED: {"TimerId": int},
+    ev.EVENT_RAISED: {"Name": str},
+}
+"""What a replay reads of events, beside their `Timestamp`."""
+
+
 class Unusable(Exception):
     """The file holds no history that can be replayed; the text says what to do about it."""
 
@@ -69,7 +84,7 @@ def read(text: str) -> Recording:
     """The recording in a file. Raises `Unusable`."""
     try:
         body: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unusable(f"not JSON: {error}") from None
     if not isinstance(body, dict):
         raise Unusable("a history is a JSON object, as `weft code export` writes it")
@@ -79,11 +94,29 @@ def read(text: str) -> Recording:
     if not all(isinstance(event, dict) and "EventType" in event for event in events):
         raise Unusable("every event of a history has an EventType")
     try:
-        if isinstance(events[0]["EventType"], int):
-            return _exact(body, events)
-        return _shown(body, events)
+        told = _exact if isinstance(events[0]["EventType"], int) else _shown
+        recording = told(body, events)
+        _check(recording)
+        return recording
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unusable(f"an event of the history is not as expected: {error!r}") from None
+
+
+def _check(recording: Recording) -> None:
+    """Raises `Unusable` for what a replay would stumble over."""
+    heard = [event for turn in recording.turns for event in turn.news]
+    for event in (*heard, *recording.steps.values()):
+        kind = event["EventType"]
+        ev.milliseconds(event["Timestamp"])
+        for name, type_ in _NEEDED.get(kind, {}).items():
+            value = event.get(name)
+            if not isinstance(value, type_) or isinstance(value, bool):
+                raise Unusable(f"an event {ev.NAMES[kind]} of the history has no {name}")
+        if kind == ev.TIMER_CREATED:
+            ev.milliseconds(event["FireAt"])
+    who = recording.identity
+    if not recording.turns or not all(isinstance(one, str) for one in (who.name, who.instance)):
+        raise Unusable("the history does not say whose it is")
 
 
 def exported(db: sqlite3.Connection, instance: str) -> str | None:
@@ -184,7 +217,9 @@ def _shown(body: Mapping[str, Any], events: Sequence[Event]) -> Recording:
         elif kind in _BEGAN:
             turns.append(RecordedTurn(now=now, news=[_ended(event, kind, now, numbers[place])]))
         elif kind == ev.TIMER_FIRED:
-            timer = next(one for one in timers if one["FireAt"] == event["FireAt"])
+            timer = next((one for one in timers if one["FireAt"] == event["FireAt"]), None)
+            if timer is None:
+                raise Unusable(f"a timer fires at {event['FireAt']} that was never created")
             timers.remove(timer)
             fired = ev.event(kind, now, TimerId=timer["EventId"], FireAt=_time(event["FireAt"]))
             turns.append(RecordedTurn(now=now, news=[fired]))

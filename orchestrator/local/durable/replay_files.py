@@ -11,11 +11,12 @@ from azure.durable_functions import Orchestrator
 
 from activities.code.driver import functions
 from activities.code.registry import CodeRegistry
+from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.orchestration import workflow_of
 from orchestrator.functions.durable_replay import DurableReplay
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.recordings import Recording, Unusable, read
 from orchestrator.local.durable.replay_check import Divergence, check
-from orchestrator.local.durable.steps import CODE_FUNCTION
 from orchestrator.ports_durable import OrchestratorFunction
 
 
@@ -57,8 +58,9 @@ def check_files(
     `version`: the one to be held against; None: that which was recorded. Raises `KeyError`: there
     is no such workflow, or no such version of it."""
     if not registry.versions(name):
-        known = ", ".join(sorted(registry.names())) or "none"
-        raise KeyError(f"there is no code workflow {name} here; there are: {known}")
+        names = sorted(registry.names())
+        hint = Nearest().hint(name, names) or f"there are: {', '.join(names) or 'none'}"
+        raise KeyError(f"there is no code workflow {name} here; {hint}")
     if version is not None:
         registry.get(name, version)
     checked: list[Checked] = []
@@ -84,10 +86,10 @@ def _checked(registry: CodeRegistry, name: str, file: Path, version: int | None)
         return Checked(file=file, problem=getattr(error, "strerror", None) or str(error))
     except Unusable as error:
         return Checked(file=file, problem=str(error))
-    found = CODE_FUNCTION.fullmatch(recording.identity.name)
-    if found is None or found[1] != name:
+    found = workflow_of(recording.identity.name)
+    if found is None or found[0] != name:
         return None
-    against = int(found[2]) if version is None else version
+    against = found[1] if version is None else version
     return Checked(
         file=file,
         instance=recording.identity.instance,

@@ -246,8 +246,9 @@ class Rpc:
         except ValueError as error:
             raise _Refused(400, f"not a time or number: {error}") from None
         if prefix := query.get("instanceIdPrefix"):
-            conditions.append("substr(id, 1, ?) = ?")
-            values += [len(prefix), prefix]
+            # A range, for the index: an execution that ends looks for all below it.
+            conditions.append("id >= ? AND id < ?")
+            values += [prefix, f"{prefix}\U0010ffff"]
         found = await self._call(clients.select, " AND ".join(conditions), values, limit)
         wanted = set(filter(None, query.get("runtimeStatus", "").split(",")))
         return [one for one in found if not wanted or one.shown in wanted]

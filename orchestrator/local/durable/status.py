@@ -17,7 +17,8 @@ _INNER: Final = {ev.ORCHESTRATOR_STARTED, ev.ORCHESTRATOR_COMPLETED}
 def shown(
     status: Status, *, payload: bool, events: list[Event] | None, results: bool = False
 ) -> dict[str, Any]:
-    """The answer's body. `events`: its history if it is to be shown; `results`: with those."""
+    """The answer's body. `events`: its history if it is to be shown; `payload`: with inputs,
+    `results`: with those."""
     return {
         "name": status.name,
         "instanceId": status.id,
@@ -27,10 +28,10 @@ def shown(
         "output": _value(status.output),
         "createdTime": _seconds(status.created),
         "lastUpdatedTime": _seconds(status.updated),
-    } | ({} if events is None else {"historyEvents": _history(events, results)})
+    } | ({} if events is None else {"historyEvents": _history(events, payload, results)})
 
 
-def _history(events: list[Event], results: bool) -> list[dict[str, Any]]:
+def _history(events: list[Event], payload: bool, results: bool) -> list[dict[str, Any]]:
     """Turns are left out; what was scheduled is merged into how it ended."""
     begun = {e["EventId"]: e for e in events if e["EventType"] in ev.SCHEDULED}
     merged = {
@@ -39,14 +40,14 @@ def _history(events: list[Event], results: bool) -> list[dict[str, Any]]:
         if e["EventType"] in ev.FINISHED and e["EventType"] != ev.TIMER_FIRED
     }
     return [
-        _event(event, begun, results)
+        _event(event, begun, payload, results)
         for event in events
         if event["EventType"] not in _INNER
         and not (event["EventType"] in ev.SCHEDULED and event["EventId"] in merged)
     ]
 
 
-def _event(event: Event, begun: dict[int, Event], results: bool) -> dict[str, Any]:
+def _event(event: Event, begun: dict[int, Event], payload: bool, results: bool) -> dict[str, Any]:
     kind = event["EventType"]
     out = {key: value for key, value in event.items() if key not in _HIDDEN}
     out["EventType"] = ev.NAMES[kind]
@@ -54,16 +55,14 @@ def _event(event: Event, begun: dict[int, Event], results: bool) -> dict[str, An
         was = begun.get(out.pop("TaskScheduledId"))
         if was is not None:
             out["ScheduledTime"], out["FunctionName"] = was["Timestamp"], was["Name"]
+            if was.get("Input") is not None:
+                out["Input"] = was["Input"]
     if kind == ev.EXECUTION_STARTED:
         out["FunctionName"] = out.pop("Name")
-    if kind in (
-        ev.EXECUTION_STARTED,
-        ev.TASK_SCHEDULED,
-        ev.CHILD_CREATED,
-        ev.EVENT_RAISED,
-        ev.EXECUTION_TERMINATED,
-    ):
+    if not payload:
         out.pop("Input", None)
+    elif "Input" in out:
+        out["Input"] = _value(out["Input"])
     out.pop("TimerId", None)
     if "Result" in out:
         if results:

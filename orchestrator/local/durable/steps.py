@@ -11,12 +11,16 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from activities.code.context import CALL_FUNCTION
+from orchestrator.domain.orchestration import workflow_of
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.events import Event
-from orchestrator.ports_durable import ACTIVITY_FUNCTION, ENDED_FUNCTION, SUPPORT_FUNCTION
+from orchestrator.ports_durable import (
+    ACTIVITY_FUNCTION,
+    CALL_FUNCTION,
+    ENDED_FUNCTION,
+    SUPPORT_FUNCTION,
+)
 
-CODE_FUNCTION: Final = re.compile(r"code_(.+)_v([0-9]+)")
 TOLERANCE_MS: Final = 60_000
 """Of timers, where the time of a turn is not recorded: a busy host takes long turns."""
 MAX_SHOWN: Final = 200
@@ -54,8 +58,8 @@ def step_of(event: Event) -> Step:
         what = f"step of Weft's own ({doc.get('op', 'not recorded')})"
     elif name == ENDED_FUNCTION:
         what = "word to Weft that it ends"
-    elif found := CODE_FUNCTION.fullmatch(name):
-        what = f"workflow {found[1]} version {found[2]}"
+    elif found := workflow_of(name):
+        what = f"workflow {found[0]} version {found[1]}"
     else:
         what = f"{'orchestrator' if child else 'activity'} {name}"
     return Step(what, given)

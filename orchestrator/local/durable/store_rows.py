@@ -124,7 +124,13 @@ def end(
     fields = {"OrchestrationStatus": status, "Result": value}
     append(db, instance, [ev.event(ev.EXECUTION_COMPLETED, now, **fields)])
     db.execute("DELETE FROM timers WHERE instance = ?", (instance,))
-    db.execute("DELETE FROM inbox WHERE instance = ?", (instance,))
+    # A failed one may be taken up again, and whoever raised an event will not raise it twice.
+    kept = status == "Failed"
+    db.execute(
+        "DELETE FROM inbox WHERE instance = ? AND NOT (? AND kind = ?)",
+        (instance, kept, ev.EVENT_RAISED),
+    )
+    db.execute("UPDATE inbox SET held = 1 WHERE instance = ?", (instance,))
     db.execute(
         "UPDATE instances SET status = ?, output = ?, updated = ?, wake = 0, owner = NULL,"
         " lease_until = 0, suspended = 0 WHERE id = ?",
@@ -144,3 +150,9 @@ def history(db: sqlite3.Connection, instance: str) -> list[Event]:
     """The events of the present execution."""
     rows = db.execute("SELECT event FROM history WHERE instance = ? ORDER BY seq", (instance,))
     return [json.loads(text) for (text,) in rows.fetchall()]
+
+
+def unread(db: sqlite3.Connection, instance: str) -> list[Event]:
+    """External events that nobody has waited for, in their order."""
+    sql = "SELECT event FROM inbox WHERE instance = ? AND kind = ? ORDER BY seq"
+    return [json.loads(text) for (text,) in db.execute(sql, (instance, ev.EVENT_RAISED)).fetchall()]

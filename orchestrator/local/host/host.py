@@ -192,15 +192,17 @@ class LocalHost:
 
     async def start(self) -> None:
         """Listen, then serve every trigger of this process's roles. Raises `PortInUse`."""
-        if HTTP in self._options.roles:
-            if self._sock is None:
-                self._sock = listening_socket(self._options.address, self._options.port)
-            await self._http.start(self._sock, self._options.grace_ms / 1000)
+        serves = HTTP in self._options.roles
+        if serves and self._sock is None:
+            self._sock = listening_socket(self._options.address, self._options.port)
+        # Before any trigger is served: functions with a durable client are given its address.
         if self._durable is not None and self._options.data is not None:
             here = self.url if self._sock is not None else ""
             hub = await self._durable.start(self._options.data, here, self._clock)
             if QUEUE in self._options.roles:
                 self._receiving.append(self._loop(hub.run(), "durable-hub"))
+        if serves and self._sock is not None:
+            await self._http.start(self._sock, self._options.grace_ms / 1000)
         for listener in self._queues:
             self._receiving.append(self._loop(listener.run(), f"queue-{listener.queue}"))
         for listener in self._others:

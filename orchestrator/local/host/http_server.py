@@ -24,6 +24,20 @@ from orchestrator.local.host.listening import BACKLOG
 from orchestrator.local.host.routes import BadPath, Found, RouteTable
 
 logger = logging.getLogger("orchestrator.local.host")
+protocol_logger = logging.getLogger("orchestrator.local.host.protocol")
+
+
+def _without_request(record: logging.LogRecord) -> bool:
+    """The error about a request that cannot be parsed quotes it: a header with a token, a line with
+    a payload. Its type is enough, and no error of ours."""
+    error = record.exc_info[1] if record.exc_info else None
+    record.msg, record.args = "request not parsed: %s", (type(error).__name__,)
+    record.exc_info = record.exc_text = None
+    record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
+
+protocol_logger.addFilter(_without_request)
 
 MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024
 """The real host's default limit; what an API allows is for its functions to say."""
@@ -61,7 +75,11 @@ class HttpServer:
             )
 
         server = web.Server(
-            self.handle, request_factory=request, auto_decompress=False, access_log=None
+            self.handle,
+            request_factory=request,
+            auto_decompress=False,
+            access_log=None,
+            logger=protocol_logger,
         )
         self._runner = runner = web.ServerRunner(server, shutdown_timeout=drain_s)
         await runner.setup()

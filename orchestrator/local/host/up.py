@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator import settings_ignored
 from orchestrator.local.host import console_log
 from orchestrator.local.host.listening import check_private, listening_socket, url
 from orchestrator.local.host.supervisor import Supervisor, child_command
@@ -39,6 +40,7 @@ def up(
     check_private(address, anybody=settings.auth_development)
     sock = listening_socket(address, port)
     console_log.start(form=settings.log_form)
+    settings_ignored.tell(os.environ)
     if workers == 1:
         # Imported here: a supervisor runs no functions and needs no engine.
         from orchestrator.local.host.host import ALL_ROLES

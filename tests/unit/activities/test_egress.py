@@ -74,7 +74,7 @@ def test_public_addresses_are_permitted(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", INSIDE)
-def test_addresses_inside_are_refused_in_every_form(address: str) -> None:
+def test_case_ssrf_addresses_inside_are_refused_in_every_form(address: str) -> None:
     assert not EgressPolicy().permits(address)
 
 
@@ -114,7 +114,7 @@ def test_allowed_networks_and_nothing_beside_them() -> None:
         ("", "x", "10.0.0.9", 80, False),
     ],
 )
-def test_the_identity_endpoint_is_refused_even_where_its_network_is_allowed(
+def test_case_egress_the_identity_endpoint_is_refused_even_where_its_network_is_allowed(
     endpoint: str, host: str, address: str, port: int, refused: bool
 ) -> None:
     """A token of the app's own identity is had there by whoever asks."""
@@ -186,7 +186,7 @@ def backend(names: Names, dials: Dials, allow: Sequence[str] = ()) -> CheckedBac
     return CheckedBackend(EgressPolicy(allow), resolve=names, inner=dials)  # type: ignore[arg-type]
 
 
-async def test_the_checked_address_is_the_one_connected_to() -> None:
+async def test_case_ssrf_the_checked_address_is_the_one_connected_to() -> None:
     """DNS rebinding: the second answer is never asked for."""
     names, dials = Names(shop=[["8.8.8.8"], ["127.0.0.1"]]), Dials(["8.8.8.8"])
     stream: Any = await backend(names, dials).connect_tcp("shop.example", 80)
@@ -263,7 +263,7 @@ async def test_where_loopback_is_allowed_the_request_arrives_with_its_name(serve
     await running.close()
 
 
-async def test_a_redirect_to_an_address_inside_is_refused(server: Server) -> None:
+async def test_case_ssrf_a_redirect_to_an_address_inside_is_refused(server: Server) -> None:
     """The first hop is allowed by address; the second is 169.254.169.254."""
     server.answers = [answer(302, location="http://169.254.169.254/metadata/identity")]
     running = runner(LOOPBACK)
@@ -274,7 +274,7 @@ async def test_a_redirect_to_an_address_inside_is_refused(server: Server) -> Non
     await running.close()
 
 
-async def test_a_second_answer_of_the_resolver_cannot_lead_inside(server: Server) -> None:
+async def test_case_ssrf_a_second_answer_of_the_resolver_cannot_lead_inside(server: Server) -> None:
     """Rebinding between two requests: the second connection is checked like the first."""
     names = Names(shop=[["127.0.0.1"], ["169.254.169.254"]])
     server.answers = [answer(200, connection="close")]

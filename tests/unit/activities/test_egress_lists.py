@@ -130,7 +130,7 @@ METADATA = ("169.254.169.254", "168.63.129.16", "::ffff:169.254.169.254", "64:ff
 
 
 @pytest.mark.parametrize("address", METADATA)
-def test_no_list_allows_the_metadata_service(address: str) -> None:
+def test_case_egress_no_list_allows_the_metadata_service(address: str) -> None:
     policy = EgressPolicy(["0.0.0.0/0", "::/0"]).widened(["169.254.0.0/16", "168.63.129.16/32"])
     assert policy.permits("169.254.1.1")
     assert not policy.permits(address)

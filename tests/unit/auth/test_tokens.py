@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -36,8 +35,6 @@ from orchestrator.adapters.auth.tokens import TokenVerifier, Trusted
 from orchestrator.domain.authz import Scope
 from orchestrator.domain.errors import UnauthenticatedError
 from orchestrator.domain.identity import ClaimRules, Issuer
-
-Verify = Callable[[str], Awaitable[Any]]
 
 
 def verifier(

@@ -140,8 +140,16 @@ def test_the_table_and_the_json_say_the_same(capsys: pytest.CaptureFixture[str])
     assert PRICES["date"] in shown
 
 
+@pytest.mark.parametrize("checked", [True, False])
+def test_prices_that_nobody_checked_are_called_so(checked: bool) -> None:
+    load = Load(starts_per_second=1)
+    shown = capacity.report(load, plan(load, PRICES), {**PRICES, "checked": checked})
+    assert ("unchecked list prices" in shown) is not checked
+    assert PRICES["source"]
+
+
 def test_every_price_is_used() -> None:
     text = (Path(capacity.__file__).parent / "capacity_model.py").read_text("utf-8")
     for name, value in PRICES.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str | bool):
             assert f'"{name}"' in text, name

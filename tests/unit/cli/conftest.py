@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
 from cli_fake_api import FakeApi, Weft
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from orchestrator.local.cli import app
-
-
-@pytest.fixture(scope="session", autouse=True)
-def commands_built_once() -> Iterator[None]:
-    """A hundred commands out of their signatures: a program does so when it starts, hundreds of
-    tests need not."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("typer.testing._get_command", functools.cache(get_command))
-        yield
 
 
 @pytest.fixture

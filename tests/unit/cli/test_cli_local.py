@@ -11,10 +11,12 @@ import pytest
 from cli_fake_api import Weft
 from jsonschema import Draft202012Validator
 
+from activities.code import registry as code_registry
 from orchestrator.domain.parsing import parse_yaml
 from orchestrator.local import host
 from orchestrator.ports import Unavailable
 from orchestrator.settings import SettingsError
+from tests.support.code_samples import load
 
 SAMPLES = sorted(Path(__file__).parents[3].glob("samples/*/workflow.yaml"))
 
@@ -52,6 +54,20 @@ def test_validate_prints_every_problem_with_its_path_and_hint(
     ):
         assert told in result.stdout, told
     assert result.stdout.startswith(f"8 problems in {path}\n")
+
+
+def test_validate_knows_the_code_workflows_that_are_here(
+    offline: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.registry.discover", lambda: None)
+    monkeypatch.setattr(code_registry, "_DEFAULT", load("parcel").code)
+    path = tmp_path / "one.yaml"
+    cases = (("parcel", 1, "valid"), ("parcle", 1, '"parcel"'), ("parcel", 2, "version"))
+    for name, version, said in cases:
+        task = f"{{type: durable, orchestration: {name}, version: {version}}}"
+        path.write_text(f"name: one\ntasks:\n  a: {task}\n")
+        result = offline("validate", str(path))
+        assert (result.exit_code, said in result.stdout) == (int(said != "valid"), True)
 
 
 def test_validate_as_json_has_the_same_problems(offline: Weft) -> None:

@@ -12,6 +12,7 @@ from activities.code import registry as code_registry
 from orchestrator.local.durable import clients
 from orchestrator.local.durable import events as ev
 from orchestrator.local.durable.protocol import Turn
+from orchestrator.local.durable.replay_files import check_files
 from orchestrator.local.durable.store import DurableStore
 from tests.support.code_samples import load
 
@@ -74,6 +75,9 @@ def test_what_cannot_be_used_is_told(sample: Any, offline: Any, tmp_path: Path) 
     sample()
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    done = offline("replay-check", "expense", "--history", str(tmp_path))
+    assert (done.exit_code, done.stdout.count("unusable: ")) == (2, 2)
     good = str(HISTORIES / "expense-late.json")
     done = offline("replay-check", "expense", "--history", str(bad), "--history", good)
     assert done.exit_code == 2
@@ -84,10 +88,30 @@ def test_what_cannot_be_used_is_told(sample: Any, offline: Any, tmp_path: Path) 
     assert (done.exit_code, "it is not a history of expense" in done.stdout) == (2, True)
 
 
+@pytest.mark.parametrize("value", [None, []], ids=str)
+def test_a_damaged_history_is_told_or_diverges_whatever_the_damage(
+    sample: Any, tmp_path: Path, value: Any
+) -> None:
+    """Each field of each event, one by one."""
+    sample()
+    text = (HISTORIES / "expense-approved.json").read_text(encoding="utf-8")
+    results: set[str] = set()
+    for place, event in enumerate(json.loads(text)["history"]):
+        for key in event:
+            body = json.loads(text)
+            body["history"][place][key] = value
+            file = tmp_path / "damaged.json"
+            file.write_text(json.dumps(body), encoding="utf-8")
+            (found,) = check_files(code_registry.default_code_registry(), "expense", [file]).checked
+            results.add(found.result)
+    assert results == {"same", "diverged", "unusable"}
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
         (["nothing", "--history", str(HISTORIES)], "no code workflow nothing here"),
+        (["expence", "--history", str(HISTORIES)], "expense"),
         (["expense", "--history", "no-such-file"], "no-such-file"),
         (["expense", "--history", str(HISTORIES), "--version", "7"], "version 7 is not deployed"),
         (["expense", "--history", str(HISTORIES.parents[1] / "unit" / "cli")], "no history of"),

@@ -219,3 +219,42 @@ def test_set_replaces_all_by_those_of_a_file(api: FakeApi, weft: Any, tmp_path: 
     assert api.last("PUT").json() == {"grants": [TEAM]}
     assert api.last("PUT").headers["If-Match"] == '"8"'
     assert weft("grants", "set", "acme", "-", input="[]").exit_code == 2
+
+
+# --- damaged --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "body"),
+    [
+        (
+            ("tenants", "limits", "set", "acme", "--schedules", "4", "--open-executions", "none"),
+            LIMITS,
+            {"schedules": 4, "openExecutions": None},
+        ),
+        (
+            ("tenants", "egress", "set", "acme", "--only-hosts", "a.example", "--networks", "none"),
+            EGRESS,
+            {"onlyHosts": ["a.example"], "networks": []},
+        ),
+        (("grants", "set", "acme", "-"), GRANTS, {"grants": [TEAM]}),
+    ],
+)
+def test_what_cannot_be_read_is_replaced_unread(
+    api: FakeApi, weft: Any, command: Any, path: str, body: Any
+) -> None:
+    said = "the stored things of tenant 'acme' cannot be read; `set --replace`"
+    api.on("GET", path, error("UNAVAILABLE", said), status=503)
+    api.on("PUT", path, {LIMITS: SHOWN, EGRESS: LISTS, GRANTS: stored(TEAM)}[path])
+    given = json.dumps(stored(TEAM))
+    refused = weft(*command, input=given)
+    assert (refused.exit_code, "--replace" in refused.stderr) == (4, True)
+    assert weft(*command, "--replace", input=given).exit_code == 0
+    assert api.last("PUT").json() == body
+    assert api.last("PUT").headers["If-Match"] == "*"
+
+
+def test_an_egress_list_that_is_not_named_is_not_opened_unread(api: FakeApi, weft: Any) -> None:
+    result = weft("tenants", "egress", "set", "acme", "--networks", "none", "--replace")
+    assert (result.exit_code, "name both" in result.stderr) == (2, True)
+    assert api.requests == []

@@ -182,11 +182,20 @@ def test_what_is_below_an_instance_is_known_by_its_id() -> None:
     assert [id for id in below + others if is_below("e", id)] == below
 
 
-def test_an_id_that_would_be_too_long_is_hashed() -> None:
-    assert child_id("e" * 90, 10, 1234) == f"{'e' * 90}:10.1234"
-    long = child_id("e" * 99, 10, 1234)
-    assert len(long) == 32
-    assert long != child_id("e" * 99, 10, 1235)
+@pytest.mark.parametrize("root", ["e", "e" * 82, "e" * 26 + ":task-1:12"])
+def test_those_far_below_are_still_known_by_the_id_of_the_first(root: str) -> None:
+    """A family tree of any depth, no two alike."""
+    line, seen = root, set[str]()
+    for depth in range(40):
+        for number in (1, 2):
+            beside = child_id(line, depth % 3, number)
+            assert len(beside) <= 100
+            assert is_below(root, beside)
+            assert not is_below(root[:-1], beside)
+            seen.add(beside)
+        line = beside
+    assert len(seen) == 80
+    assert child_id("e" * 82, 10, 1234) == f"{'e' * 82}:10.1234"
 
 
 def test_a_failure_survives_whatever_durable_puts_around_it() -> None:

@@ -370,6 +370,12 @@ def test_times_are_known_to_a_moment_only(tmp_path: Path) -> None:
             ' "Timestamp": "2026-11-30T12:00:00Z"}]}',
             "the input is missing; ask Durable with ?showHistory=true",
         ),
+        (
+            '{"input": 1, "historyEvents": [{"EventType": "ExecutionStarted", "FunctionName": "f",'
+            ' "Timestamp": "2026-11-30T12:00:00Z"}, {"EventType": "TimerFired",'
+            ' "Timestamp": "2026-11-30T12:00:00Z", "FireAt": "2026-11-30T12:00:00Z"}]}',
+            "never created",
+        ),
     ],
 )
 def test_what_is_no_history_is_told(text: str, said: str) -> None:

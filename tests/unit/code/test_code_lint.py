@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.code.lint import lint, lint_paths
+from activities.code.lint import CONTEXT, lint, lint_paths
+from activities.code.lint_rules import DURABLE
 
 ROOT = Path(__file__).parents[3]
 HEAD = """\
@@ -74,6 +75,18 @@ def body(*lines: str, define: str = "def") -> str:
         ("CACHE['a'] = 1", "state", "local variable"),
         ("CACHE.update(a=1)", "state", "local variable"),
         ("del CACHE['a']", "state", "local variable"),
+        ("ctx.call_activity('a', order)", "yield", "yield it"),
+        ("ctx.all([ctx.call_activity('a')])", "yield", "yield it"),
+        ("ctx.sleep('1s')", "yield", "yield it"),
+        ("yield ctx.call_http('GET', 'http://x')", "context", "ctx.call_activity"),
+        ("yield ctx.call_entity(order, 'add')", "context", "no entities"),
+        ("ctx.signal_entity(order, 'add')", "context", "no entities"),
+        ("yield ctx.task_any([])", "context", "ctx.any"),
+        ("yield ctx.wait_for_any([])", "context", "ctx.any"),
+        ("yield ctx.wait_for_external_event('go')", "context", "ctx.wait_for_signal"),
+        ("yield ctx.create_timer(ctx.now)", "context", "ctx.sleep"),
+        ("at = ctx.current_utc_datetime", "context", "ctx.now"),
+        ("yield ctx.cal_activity('a')", "context", "call_activity"),
     ],
 )
 def test_what_differs_in_a_replay_is_found(line: str, code: str, mend: str) -> None:
@@ -99,6 +112,9 @@ def test_what_differs_in_a_replay_is_found(line: str, code: str, mend: str) -> N
         "time = order.time; at = time.time",
         "for a, b in order.items(): pass",
         "n = order.pop(0)",
+        "task = ctx.call_activity('a'); yield ctx.all([task])",
+        "ctx.set_status(1); ctx.continue_as_new(order)",
+        "order.create_timer()",
     ],
 )
 def test_what_is_the_same_in_every_replay_is_left_alone(line: str) -> None:
@@ -128,6 +144,30 @@ def flow(ctx):
     (found,) = lint(source)
     line = source[: source.index("random.random")].count("\n") + 1
     assert (found.code, found.line) == ("random", line)
+
+
+def test_a_context_that_is_handed_on_is_known_by_its_type() -> None:
+    source = f"""{HEAD}
+def helper(c: CodeContext, other): other.call_http(); return (yield c.call_http("GET"))
+
+@code_workflow("flow")
+def flow(context, order):
+    yield from helper(context, order)
+    context.sleep("1s")
+"""
+    assert [one.code for one in lint(source)] == ["context", "yield"]
+
+
+def test_what_durables_own_context_has_is_known_or_here_too() -> None:
+    import azure.durable_functions as df
+
+    theirs = {name for name in dir(df.DurableOrchestrationContext) if name[0] != "_"}
+    calls = {
+        name
+        for name in theirs
+        if name.startswith(("call_", "create_", "signal_", "wait_", "task_", "new_", "set_"))
+    }
+    assert calls - CONTEXT <= DURABLE.keys()
 
 
 def test_a_line_may_be_allowed() -> None:

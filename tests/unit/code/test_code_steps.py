@@ -88,13 +88,22 @@ def test_an_input_that_does_not_fit_its_model_fails_for_good() -> None:
     assert "much" not in run.failure.message
 
 
-def test_an_output_of_another_type_fails_for_good() -> None:
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"order": 1}, "$.order: "),
+        ({"order": "o"}, "$.charge: Field required"),
+        (Receipt.model_construct(order=7, charge=0), "$.order: "),
+    ],
+)
+def test_an_output_of_another_type_fails_for_good(value: Any, said: str) -> None:
     def flow(ctx: CodeContext) -> Flow:
         yield ctx.sleep("0s")
-        return {"order": 1}
+        return value
 
     run = hand(flow, output=Receipt).fires(0).turn().end()
     assert (run.failure.type, run.failure.retryable) == ("OUTPUT_INVALID", False)
+    assert f"the output of flow is not valid: {said}" in run.failure.message
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), 2**70, object()])

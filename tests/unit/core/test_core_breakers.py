@@ -214,6 +214,7 @@ def test_what_processes_told_is_bounded() -> None:
         ("http://pay.example:8443", "pay.example:8443"),
         ("http://[::1]:8080/x", "[::1]:8080"),
         ("ftp://pay.example/", ""),
+        ("https://canary.invalid/", ""),  # never exists: nobody's load is spared
         ("https:///x", ""),
         ("https://pay.example:99999/", ""),
         ("https://" + "a" * 300 + "/", ""),

@@ -120,7 +120,7 @@ def test_unknown_fields_are_refused_with_the_nearest_known_name() -> None:
         "$.defaults.retry.maxAttempt": 'did you mean "maxAttempts"?',
         "$.tasks.a.tiemout": 'did you mean "timeout"?',
         "$.tasks.b.request.mehtod": 'did you mean "method"?',
-        "$.tasks.c.do.need": "",
+        "$.tasks.c.do.need": "the fields here are description, timeout, retry, type, output",
         "$.tasks.c.do.needs": "it belongs to the task around `do`",
         "$.tasks.d.timeout": "a wait has no attempts: it takes as long as it says",
         "$.tasks.e.event.subjct": 'did you mean "subject"?',
@@ -296,6 +296,16 @@ def test_wrong_values_of_a_task(task: str, path: str, code: str) -> None:
     raw = tasks("{ok: {type: transform, output: 1}, b: {type: transform, output: 1}}")
     raw["tasks"]["a"] = from_yaml(task)
     assert found(raw) == {(f"$.tasks.a{path}", code)}
+
+
+def test_a_name_says_what_is_allowed_and_an_activity_where_it_is_looked_for() -> None:
+    """A pattern is for machines; a module that was written while the app runs is not known yet."""
+    raw = tasks("{a: {type: activity, activity: zebra.ride}}")
+    raw["name"] = "Bad_Name"
+    hints = {item.field: item.hint for item in problems(raw)}
+    assert hints["$.name"].startswith("lower-case letters")
+    assert "activities/" in hints["$.tasks.a.activity"]
+    assert "start it again" in hints["$.tasks.a.activity"]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,16 @@ def test_what_is_not_yaml(text: str) -> None:
     assert fails(text)[0][1] == "NOT_YAML"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"), [("a:\n\tb: 1", True), ("a:\n  b: 1\n \tc: 2", True), ("a: [\tb", False)]
+)
+def test_a_tab_that_indents_is_named(text: str, hint: bool) -> None:
+    """The parsers say "found character that cannot start any token"."""
+    with pytest.raises(MalformedError) as caught:
+        read(text)
+    assert ("spaces" in caught.value.details[0].hint) is hint
+
+
 def test_encoding_and_size() -> None:
     with pytest.raises(MalformedError, match="UTF-8"):
         parse(b"a: \xff", "yaml")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from orchestrator.domain import schema_keywords
 from orchestrator.domain.jsonschemas import check_schema, check_value
 from orchestrator.domain.jsontypes import Json
 from orchestrator.domain.schema_keywords import bounded, validator
@@ -71,6 +72,51 @@ def test_a_large_usual_input_is_within_the_budget() -> None:
     assert check_value({"items": line}, lines) == []
 
 
+MANY: list[Json] = list(range(20_000))
+NAMES: dict[str, Json] = {f"k{n}": n for n in range(20_000)}
+EMPTY: dict[str, Json] = {name: {} for name in NAMES}
+OBJECTS: list[Json] = [{} for _ in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"allOf": [{"items": {}}] * 200}, MANY),
+        ({"allOf": [{"items": True}] * 200}, MANY),
+        ({"allOf": [{"contains": {"const": -1}}] * 200}, MANY),
+        ({"allOf": [{"propertyNames": {"maxLength": 9}}] * 200}, NAMES),
+        ({"allOf": [{"additionalProperties": {}}] * 200}, NAMES),
+        ({"unevaluatedItems": {"type": "integer"}}, MANY),
+        ({"unevaluatedProperties": False, "properties": EMPTY}, NAMES),
+        ({"items": {"oneOf": [{"type": "string"}] * 40}}, MANY),
+        ({"items": {"anyOf": [{"type": "string"}] * 40 + [{}]}}, MANY),
+        ({"items": {"required": list(NAMES)}}, [NAMES] * 2_000),
+        ({"items": {"properties": EMPTY}}, OBJECTS),
+        ({"items": {"dependentRequired": {name: ["a"] for name in NAMES}}}, OBJECTS),
+        ({"allOf": [{"uniqueItems": True}] * 200}, [[n] for n in range(20_000)]),
+        ({"$defs": {"a": {"const": MANY}}, "allOf": [{"$ref": "#/$defs/a"}] * 200}, MANY),
+        ({"$defs": {"a": {"enum": [MANY]}}, "allOf": [{"$ref": "#/$defs/a"}] * 200}, MANY),
+    ],
+)
+def test_case_schema_validation_whatever_a_keyword_goes_through_is_counted(
+    schema: Any, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these took the event loop for minutes: their elements were no keywords."""
+    monkeypatch.setattr(schema_keywords, "BUDGET", 50_000)
+    [fault] = check_value(schema, value)
+    assert "takes too long" in fault.message
+
+
+def test_a_value_is_looked_up_in_a_long_list_of_values() -> None:
+    """20,000 products, 20,000 lines: 200 million comparisons of objects took minutes."""
+    products: list[Json] = [{"sku": n, "at": [n, None]} for n in range(20_000)]
+    schema = {"items": {"enum": products}}
+    assert check_value(schema, products[::-1]) == []
+    [fault] = check_value(schema, [*products[:10], {"sku": 1, "at": [True, None]}])
+    assert fault.field == "$[10]"
+    assert len(fault.message) < 400
+
+
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
@@ -126,6 +172,11 @@ SCHEMAS: list[Any] = [
     {"properties": {"a": True}, "additionalProperties": False},
     {"patternProperties": {"^a": True}, "additionalProperties": {"type": "boolean"}},
     {"items": {"uniqueItems": True, "contains": {"pattern": "b"}}},
+    {"enum": [1, False, "a", None, [], [1, 0], {}, {"a": 0}, {"a": True}]},
+    {"items": {"const": 1}},
+    {"const": [False]},
+    {"const": {"a": 1, "b": [0]}},
+    {"unevaluatedItems": {"enum": [1.0, "b"]}, "prefixItems": [{"const": True}]},
 ]
 
 

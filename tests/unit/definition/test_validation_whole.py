@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.domain.errors import InvalidError
-from orchestrator.domain.nearest import Nearest
+from orchestrator.domain.nearest import NOT_LOADED, Nearest
 
 from definition_helpers import check, found, from_yaml, problems, tasks  # isort: skip
 
@@ -91,7 +91,7 @@ def test_unknown_activities_get_the_nearest_registered_name() -> None:
     assert [(item.field, item.hint) for item in problems(raw)] == [
         ("$.tasks.a.activity", 'did you mean "orders.validate"?'),
         ("$.tasks.b.do.activity", 'did you mean "orders.pack"?'),
-        ("$.tasks.c.compensate.activity", ""),
+        ("$.tasks.c.compensate.activity", NOT_LOADED.format("activities")),
     ]
     assert problems(raw, activities=None) == []
 
@@ -266,3 +266,15 @@ def test_more_than_10_000_tasks_are_refused() -> None:
         ("$.nonsense", "UNKNOWN_FIELD"),
     }
     assert problems(raw(10_000)) == []
+
+
+def test_more_than_60_maps_are_refused() -> None:
+    """A commit that touches all of them would not fit into a batch: 120 of them were published
+    once, and stayed PENDING for ever."""
+
+    def raw(count: int) -> dict[str, object]:
+        one = {"type": "map", "items": "${[1, 2]}", "do": {"type": "transform", "output": 1}}
+        return {"name": "w", "tasks": {f"m{i}": one for i in range(count)}}
+
+    assert found(raw(61)) == {("$.tasks", "TOO_MANY_MAPS")}
+    assert problems(raw(60)) == []

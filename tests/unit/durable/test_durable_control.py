@@ -96,6 +96,25 @@ async def test_rewind_after_exhausted_retries(world: Run) -> None:
     assert (CALLS["one"], CALLS["two"], CALLS["double"]) == (4, 1, 2)
 
 
+async def test_rewind_keeps_events_that_nobody_had_waited_for(world: Run) -> None:
+    """Also one that comes while the failure is on its way; none after that."""
+    BROKEN.update(frail=2)
+    ticks = [raised("tick", f'"{n}"', at=1) for n in (1, 2)]
+    await world.go([start("frail"), *ticks])
+    for n in range(2):
+        assert (world.status().status, CALLS["frail"]) == ("Failed", n + 1)
+        assert not clients.raise_event(world.client, "i", "tick", '"late"', NOW)
+        assert await world.hub.idle()
+        assert clients.take_up(world.client, "i", "fixed", NOW, world.hub.plain)
+        await world.go()
+    assert world.status().status == "Running"
+    clients.raise_event(world.client, "i", "tick", '"3"', NOW)
+    await world.go()
+    assert world.seen()[:2] == ("Completed", '["1", "2", "3"]')
+    await world.go([start("frail")])  # anew: with nothing of what was
+    assert world.status().status == "Running"
+
+
 async def test_rewind_of_one_that_failed_by_itself_fails_again(world: Run) -> None:
     await world.go([start("fails")])
     assert clients.take_up(world.client, "i", "", NOW, world.hub.plain)
@@ -123,10 +142,10 @@ async def test_history_as_the_extension_shows_it(world: Run) -> None:
         ("SubOrchestrationInstanceCompleted", "one_try"),
         ("ExecutionCompleted", None),
     ]
-    assert shown["historyEvents"][1]["Result"] == 42
+    assert (shown["historyEvents"][1]["Input"], shown["historyEvents"][1]["Result"]) == (21, 42)
     assert not {"EventId", "IsPlayed", "Own"} & set(json.dumps(shown).split('"'))
     hidden = status.shown(world.status(), payload=False, events=events)
-    assert "Result" not in hidden["historyEvents"][1]
+    assert not {"Input", "Result"} & {key for one in hidden["historyEvents"] for key in one}
     assert hidden["output"] == [42, "child done"]
     assert len(events) > len(shown["historyEvents"])
     assert events[0]["EventType"] == ev.ORCHESTRATOR_STARTED

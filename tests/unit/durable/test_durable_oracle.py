@@ -26,7 +26,6 @@ from orchestrator.local.durable import clients
 from tests.support.durable_hub import NOW, Run, raised, start
 
 bp = df.DFApp()
-CHILD_SECONDS = 60
 
 
 @bp.activity_trigger(input_name="n")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.local.durable import clients
 from orchestrator.local.durable import events as ev
 from tests.support.durable_app import BROKEN, CALLS, app
-from tests.support.durable_hub import Input, Run, raised, run, start
+from tests.support.durable_hub import NOW, Input, Run, raised, run, start
 
 
 async def finished(tmp_path: Path, *inputs: Input) -> tuple[str, object]:
@@ -122,3 +123,16 @@ async def test_code_that_changed_under_a_history_is_told(tmp_path: Path) -> None
     status, output, _ = world.seen()
     assert status == "Failed"
     assert "Non-Deterministic workflow detected: action 0 was TimerCreated" in str(output)
+
+
+async def test_a_function_that_is_gone_is_told_whatever_the_history(tmp_path: Path) -> None:
+    world = Run(app, tmp_path / "d.db")
+    await world.go([start("race")], until=1)
+    gone = world.hub.orchestrators.pop("race")
+    await world.go([raised("Approval", '"yes"')])
+    status, output, _ = world.seen()
+    assert (status, "The function 'race' doesn't exist" in str(output)) == ("Failed", True)
+    world.hub.orchestrators["race"] = gone
+    assert clients.take_up(world.client, "i", "deployed again", NOW, world.hub.plain)
+    await world.go()
+    assert world.seen()[:2] == ("Completed", '["yes", "in time"]')

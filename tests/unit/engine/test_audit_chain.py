@@ -18,7 +18,6 @@ from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
 DAY_MS = 86_400_000
-Docs = dict[str, dict[str, Any]]
 
 
 async def note(engine: Engine, action: str = "cancel", **more: Any) -> None:

@@ -133,7 +133,7 @@ async def test_attempts_count_anew_after_a_retry_and_their_numbers_go_on(make: M
     assert (await letters(world, status=LetterStatus.OPEN))[0].attempt == 6
 
 
-async def test_edited_input_is_used_and_is_validated_too(make: MakeWorld) -> None:
+async def test_case_input_schema_edited_input_is_used_and_is_validated_too(make: MakeWorld) -> None:
     flaky = Flaky("a")
     world = await make(work=flaky)
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}

@@ -24,7 +24,7 @@ from orchestrator.ports import (
     Where,
 )
 from tests.support.definitions import flow, retry, task
-from tests.support.faults import FaultyStore, times, touching
+from tests.support.faults import FaultyStore, faulty, times, touching
 from tests.support.lists import catch_up
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
@@ -124,13 +124,7 @@ async def test_throttling_of_a_result_commit_does_not_run_the_activity_again(
     make: MakeWorld,
 ) -> None:
     """microsoft/planetary-computer-tasks#98: 429 reaches the caller after the SDK's retries."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(noop=lambda call: "kept", wrap_store=wrap)
+    world = await make(noop=lambda call: "kept", wrap_store=FaultyStore)
     await world.publish(flow(a=task("noop"), output="${tasks.a.output}"))
     started = await world.start("flow")
     left = [10]
@@ -141,7 +135,7 @@ async def test_throttling_of_a_result_commit_does_not_run_the_activity_again(
             return Throttled("too many requests", retry_after_ms=500)
         return None
 
-    faulty[0].before = throttle
+    faulty(world.engine).before = throttle
     await _with_time(world, world.settle())
     view = await world.view(started.id)
     assert (view.status, view.output) == ("COMPLETED", "kept")
@@ -156,13 +150,7 @@ async def test_a_write_whose_answer_was_lost_is_recognised_as_ones_own(
     make: MakeWorld, kind: str
 ) -> None:
     """DESIGN 8: a 409 or 412 on retry first asks "was that mine?"."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(noop=lambda call: 1, wrap_store=wrap)
+    world = await make(noop=lambda call: 1, wrap_store=FaultyStore)
     await world.publish(flow(a=task("noop"), b=task("noop", "a")))
 
     def lose(name: str, args: tuple[Any, ...]) -> StoreError | None:
@@ -175,7 +163,7 @@ async def test_a_write_whose_answer_was_lost_is_recognised_as_ones_own(
         return Unavailable("connection reset")
 
     lost: set[Any] = set()
-    faulty[0].after = lose
+    faulty(world.engine).after = lose
     started = await _with_time(world, world.start("flow"))
     assert started.created
     await _with_time(world, world.settle())
@@ -188,16 +176,10 @@ async def test_a_write_whose_answer_was_lost_is_recognised_as_ones_own(
 
 async def test_a_claim_whose_answer_was_lost_is_used(make: MakeWorld) -> None:
     """Else the task would wait for its own lease to expire."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(noop=lambda call: 1, wrap_store=wrap)
+    world = await make(noop=lambda call: 1, wrap_store=FaultyStore)
     await world.publish(flow(a=task("noop")))
     started = await world.start("flow")
-    faulty[0].after = times(1, lambda: Unavailable("reset"), "create")
+    faulty(world.engine).after = times(1, lambda: Unavailable("reset"), "create")
     await _with_time(world, world.settle())
     assert (await world.view(started.id)).status == "COMPLETED"
     assert len(world.activities.calls) == 1

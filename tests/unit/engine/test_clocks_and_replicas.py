@@ -11,7 +11,7 @@ import pytest
 from orchestrator.engine import catalog, inspect, relay, sweep
 from orchestrator.ports import ActivityCall, MessageTooLarge, NotFound, OutMessage
 from tests.support.definitions import flow, retry, task
-from tests.support.faults import FaultyStore, times
+from tests.support.faults import FaultyStore, faulty, times
 from tests.support.world import TENANT, World
 from tests.unit.engine.conftest import MakeWorld
 
@@ -104,17 +104,11 @@ async def test_a_replica_that_does_not_know_the_execution_yet_does_not_lose_its_
     make: MakeWorld,
 ) -> None:
     """Session consistency: another process reads 404 just after the submission."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(noop=lambda call: None, wrap_store=wrap)
+    world = await make(noop=lambda call: None, wrap_store=FaultyStore)
     await world.publish(flow(a=task("noop")))
     started = await world.start("flow")
     begin = world.clock.now()
-    faulty[0].before = times(1, lambda: NotFound("not here yet"), "read")  # type: ignore[arg-type]
+    faulty(world.engine).before = times(1, lambda: NotFound("not here yet"), "read")  # type: ignore[arg-type]
     await world.settle()
     assert (await world.view(started.id)).status == "PENDING"
     await world.run_until_quiet()
@@ -185,13 +179,7 @@ async def test_a_sweep_that_the_store_cuts_short_sends_the_rest_in_the_next_pass
     make: MakeWorld,
 ) -> None:
     """What was found but not sent must not count as sent lately."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(once=_once, wrap_store=wrap)
+    world = await make(once=_once, wrap_store=FaultyStore)
     await world.publish(flow(a=task("once", retry=retry(2, "1s"))))
     await world.start("flow")
     await world.settle()
@@ -204,7 +192,7 @@ async def test_a_sweep_that_the_store_cuts_short_sends_the_rest_in_the_next_pass
         calls += name == "query"
         return NotFound("a fault of the store") if name == "query" and calls == 3 else None
 
-    faulty[0].before = third
+    faulty(world.engine).before = third
     with pytest.raises(NotFound):
         await sweep.sweep(world.engine)
     assert (await world.sweep()).tasks == 1

@@ -6,7 +6,7 @@ import pytest
 from hub import around, durable, hub_of
 
 from orchestrator.domain.errors import ConflictError, InvalidError, NotFoundError
-from orchestrator.engine import catalog, catalog_reads, code_catalog, control, health, submit
+from orchestrator.engine import catalog, catalog_reads, health
 from tests.support.definitions import flow
 from tests.support.world import TENANT, World
 from tests.unit.engine.conftest import MakeWorld
@@ -40,6 +40,8 @@ async def test_they_are_listed_among_the_definitions(make: MakeWorld, limit: int
         "d:definition",
         "z:code",
     ]
+    view = await catalog_reads.workflow(world.engine, TENANT, "z")
+    assert view.description == "code_z_v2 of the tests"
 
 
 async def test_their_versions_are_those_that_are_registered(make: MakeWorld) -> None:
@@ -104,48 +106,6 @@ async def test_the_same_key_is_the_same_execution(make: MakeWorld) -> None:
 
 
 # --- deployments ----------------------------------------------------------------------------------
-
-
-async def test_a_version_in_use_may_not_go(make: MakeWorld) -> None:
-    """All tenants count, and DAGs that run it as a task; ids are told of one's own tenant."""
-    world, hub = await hub_of(make)
-    engine = world.engine
-    await code_catalog.publish(engine, tenant=TENANT, by="ada")
-    await world.publish(around(version=1))
-    mine = await world.start("around")
-    other = await submit.start(engine, "other", "ship", None, version=1)
-    done = await world.start("ship", version=1)
-    await control.act(engine, TENANT, done.id, control.CANCEL, by="ada")
-    hub.code.registered["ship"] = [2]
-    with pytest.raises(ConflictError) as caught:
-        await code_catalog.publish(engine, tenant=TENANT, by="ada")
-    assert caught.value.code == "CODE_VERSION_IN_USE"
-    told = [f"{one.field}: {one.message}" for one in caught.value.details]
-    assert told == [
-        f"ship v1: 1 open executions of tenant 'acme' need it: {mine.id}",
-        "ship v1: 1 open executions of tenant 'other' need it",
-    ]
-    used = await code_catalog.in_use(engine)
-    assert [(one.name, one.version, one.tenant, one.count) for one in used] == [
-        ("ship", 1, "acme", 1),
-        ("ship", 1, "other", 1),
-    ]
-    for tenant, id in ((TENANT, mine.id), ("other", other.id)):
-        await control.act(engine, tenant, id, control.CANCEL, by="ada")
-    view = await code_catalog.publish(engine, tenant=TENANT, by="ada")
-    assert [(one.version, one.deployed, one.published) for one in view.items] == [(2, True, True)]
-
-
-async def test_what_was_not_recorded_may_go(make: MakeWorld) -> None:
-    """And publishing again changes nothing."""
-    world, hub = await hub_of(make)
-    await world.start("ship", version=1)
-    hub.code.registered["ship"] = [2]
-    first = await code_catalog.publish(world.engine, tenant=TENANT, by="ada")
-    world.clock.jump(1_000)
-    again = await code_catalog.publish(world.engine, tenant=TENANT, by="bob")
-    assert again == first
-    assert (await code_catalog.deployed(world.engine)) == first
 
 
 async def test_ready_names_a_version_that_tasks_wait_for(make: MakeWorld) -> None:

@@ -11,7 +11,7 @@ from orchestrator.engine import health, sweep
 from orchestrator.engine.leases import LeaseKeeper
 from orchestrator.ports import ActivityCall, Document, NotFound, Unavailable
 from tests.support.definitions import flow, retry, task
-from tests.support.faults import FaultyStore, times, touching
+from tests.support.faults import FaultyStore, faulty, times, touching
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
@@ -61,18 +61,13 @@ async def test_a_conflict_leads_to_a_fresh_read_and_a_second_decision(make: Make
 async def test_a_result_that_was_not_applied_is_not_taken_for_ones_own(make: MakeWorld) -> None:
     """No answer, then a conflict: the write that stands there is of the one who took over."""
     gate = asyncio.Event()
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
 
     async def work(call: ActivityCall) -> str:
         if call.attempt == 1:
             await gate.wait()
         return f"attempt {call.attempt}"
 
-    world = await make(work=work, wrap_store=wrap)
+    world = await make(work=work, wrap_store=FaultyStore)
     await world.publish(flow(a=task("work", retry=retry(3)), output="${tasks.a.output}"))
     started = await world.start("flow")
     await world.deliver(world.transport.take(world.clock.now()))
@@ -83,7 +78,7 @@ async def test_a_result_that_was_not_applied_is_not_taken_for_ones_own(make: Mak
     await quiesce()
     await frozen.part(LeaseKeeper).close()
     await world.clock.advance(world.tunables.lease_ms)
-    faulty[-1].before = times(1, lambda: Unavailable("no answer, not applied"), "batch")
+    faulty(frozen).before = times(1, lambda: Unavailable("no answer, not applied"), "batch")
     gate.set()
     await quiesce()  # it waits, to write its result again
     await world.sweep()  # somebody takes over and is done
@@ -203,13 +198,7 @@ async def test_a_store_that_fails_for_good_in_a_commit_hands_the_messages_back(
     make: MakeWorld,
 ) -> None:
     """The execution goes on when the store is back, without the sweeper."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(noop=lambda call: None, wrap_store=wrap)
+    world = await make(noop=lambda call: None, wrap_store=FaultyStore)
     await world.publish(flow(a=task("noop")))
     started = await world.start("flow")
 
@@ -217,13 +206,13 @@ async def test_a_store_that_fails_for_good_in_a_commit_hands_the_messages_back(
         commit = name == "batch" and touching("execution", args[2])
         return NotFound("a lagging primary") if commit else None
 
-    faulty[0].before = refuse
+    faulty(world.engine).before = refuse
     running = asyncio.create_task(world.deliver(_finished(world)))
     while not running.done():
         await quiesce()
         await world.clock.advance(100)
     assert world.engine.metrics.value("weft_handed_back_total", "Outdated") == 1
-    faulty[0].before = lambda name, args: None
+    faulty(world.engine).before = lambda name, args: None
     await world.run_until_quiet()
     assert (await world.view(started.id)).status == "COMPLETED"
 

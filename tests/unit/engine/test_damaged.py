@@ -12,6 +12,7 @@ from orchestrator.domain.grant_model import GrantsModel
 from orchestrator.domain.tenant_limits import LimitsModel
 from orchestrator.domain.topology import CATALOG, CONTROL
 from orchestrator.engine import control, egress, grants, tenant_limits
+from orchestrator.engine.core import Engine
 from orchestrator.ports import Query, Where
 from tests.support.definitions import flow
 from tests.support.world import TENANT
@@ -73,10 +74,27 @@ async def test_what_is_stored_for_a_tenant_names_its_mend(
     with pytest.raises(UnavailableError) as caught:
         await shows[kind](engine, TENANT)
     assert f"PUT /v1/tenants/{TENANT}/{kind}" in caught.value.message
+    assert "--replace" in caught.value.message
+    await emptied(engine, kind)
+    assert (await shows[kind](engine, TENANT))[1] == "5"
+
+
+async def emptied(engine: Engine, kind: str) -> None:
     if kind == "limits":
         await tenant_limits.put(engine, TENANT, LimitsModel(), if_match=None, by="me")
     elif kind == "egress":
         await egress.put(engine, TENANT, EgressModel(), if_match=None, by="me")
     else:
         await grants.put(engine, TENANT, GrantsModel(grants=[]), if_match=None, by="me")
-    assert (await shows[kind](engine, TENANT))[1] == "5"
+
+
+@pytest.mark.parametrize("kind", ["limits", "egress", "grants"])
+async def test_what_is_stored_for_a_tenant_is_mended_whatever_is_missing(
+    make: MakeWorld, kind: str
+) -> None:
+    world = await make()
+    body = {"id": kind, "type": kind, "tenantId": TENANT, "v": 1}
+    await world.sqlite.create(CATALOG, (TENANT,), body)
+    await emptied(world.engine, kind)
+    found = (await world.sqlite.read(CATALOG, (TENANT,), kind)).body
+    assert (found["revision"], found["updatedBy"]) == (1, "me")

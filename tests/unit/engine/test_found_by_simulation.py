@@ -23,7 +23,7 @@ from orchestrator.ports import (
     Unavailable,
 )
 from tests.support.definitions import flow, retry, task
-from tests.support.faults import FaultyStore, times
+from tests.support.faults import FaultyStore, faulty, times
 from tests.support.schedules import SkewedClock
 from tests.support.world import TENANT, World, quiesce
 from tests.unit.engine.conftest import MakeWorld
@@ -119,15 +119,9 @@ async def test_a_commit_between_two_reads_does_not_poison_the_messages(make: Mak
 async def test_a_message_that_overtakes_its_execution_is_handed_back(make: MakeWorld) -> None:
     """A replica that lags behind the submission: the message was dropped, and the execution stood
     still until the sweeper came; after an outage, it even became a dead letter."""
-    made: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        made.append(FaultyStore(store))
-        return made[-1]
-
-    world = await make(wrap_store=wrap)
+    world = await make(wrap_store=FaultyStore)
     for outage in (0, 1):
-        made[0].before = times(outage, lambda: Unavailable("down"), "read")
+        faulty(world.engine).before = times(outage, lambda: Unavailable("down"), "read")
         message = Message(MessageType.EXECUTION_STARTED, TENANT, f"not-yet-{outage}")
         world.engine.spawn(orchestrate.handle(world.engine, [incoming(message)]), "test")
         await quiesce()
@@ -187,13 +181,7 @@ async def test_a_full_disk_makes_no_dead_letters(make: MakeWorld) -> None:
 
 async def test_an_activity_does_not_begin_after_its_lease(make: MakeWorld) -> None:
     """A claim whose answer took longer than the lease: the task may have been ended by then."""
-    made: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        made.append(FaultyStore(store))
-        return made[-1]
-
-    world = await make(wrap_store=wrap, work=lambda call: "done")
+    world = await make(wrap_store=FaultyStore, work=lambda call: "done")
     await world.publish(flow(a=task("work", retry=retry(2))))
     id = (await world.start("flow")).id
     await world.deliver(world.transport.take(world.clock.now()))
@@ -202,7 +190,7 @@ async def test_an_activity_does_not_begin_after_its_lease(make: MakeWorld) -> No
         if name == "create":
             world.clock.jump(world.tunables.lease_ms)
 
-    made[0].after = slow
+    faulty(world.engine).after = slow
     await world.settle()
     assert world.activities.calls == []
     assert world.engine.metrics.value("weft_claims_refused_total", "lateStart") == 1
@@ -276,17 +264,11 @@ async def test_a_claim_that_took_long_is_renewed_before_its_activity_begins(
     make: MakeWorld,
 ) -> None:
     """Also when the store refuses once: that costs no attempt."""
-    made: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        made.append(FaultyStore(store))
-        return made[-1]
-
-    world = await make(wrap_store=wrap, work=lambda call: "done")
+    world = await make(wrap_store=FaultyStore, work=lambda call: "done")
     await world.publish(flow(a=task("work")))
     id = (await world.start("flow")).id
     await world.deliver(world.transport.take(world.clock.now()))
-    store = made[0]
+    store = faulty(world.engine)
 
     def slow(name: str, args: tuple[Any, ...]) -> None:
         if name == "create":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-from orchestrator.domain.messages import decode
+from orchestrator.domain.messages import MessageType, decode
 from orchestrator.domain.topology import (
     CONTROL,
     TASKS_HIGH_QUEUE,
@@ -87,13 +88,13 @@ async def test_a_tenant_that_is_alone_uses_its_own_queue_for_everything(make: Ma
     await works(world, TENANT, tasks=50)
     assert queued(world) == {(TENANT, TASKS_STANDARD_QUEUE): 50}
     await world.settle()
-    assert world.engine.metrics.value("weft_tasks_moved_total") == 0
+    assert world.engine.metrics.value("weft_messages_moved_total", "task") == 0
     await world.clock.advance(SMALL.active_ms)
     await works(world, OTHER, tasks=50)  # the first has had nothing to do for a minute
     assert queued(world) == {(OTHER, TASKS_STANDARD_QUEUE): 50}
 
 
-async def test_a_backlog_from_before_is_moved_once_somebody_else_is_active(
+async def test_case_one_backlog_from_before_is_moved_once_somebody_else_is_active(
     make: MakeWorld,
 ) -> None:
     """Head of line: the other's task is behind 50 that were dispatched when nobody else was."""
@@ -119,14 +120,16 @@ async def test_a_backlog_from_before_is_moved_once_somebody_else_is_active(
         await quiesce()
     assert ran.count(OTHER) == 1, "it did not wait for any of the 50"
     assert ran.count(TENANT) == PLACES * 3 // 4
-    moved = world.engine.metrics.value("weft_tasks_moved_total")
+    moved = world.engine.metrics.value("weft_messages_moved_total", "task")
     assert moved == 50 - ran.count(TENANT)
     assert queued(world) == {(TENANT, TASKS_LOW_QUEUE): moved}
     gate.set()
     await asyncio.gather(*running)
     await world.settle()
     assert world.engine.metrics.value("weft_executions_total", "COMPLETED") == 2
-    assert world.engine.metrics.value("weft_tasks_moved_total") == moved, "each is moved once"
+    assert world.engine.metrics.value("weft_messages_moved_total", "task") == moved, (
+        "each is moved once"
+    )
 
 
 async def test_another_process_knows_who_is_active(make: MakeWorld) -> None:
@@ -243,6 +246,74 @@ async def test_nobody_waits_for_a_place_for_ever(make: MakeWorld) -> None:
     await ended(long)
 
 
+async def test_what_a_flood_starts_beyond_its_share_begins_in_the_low_queue(
+    make: MakeWorld,
+) -> None:
+    world = await make(tunables=SMALL, work=lambda _: 1)
+    await works(world, OTHER)
+    await catalog.publish(world.engine, TENANT, flow(a=task("work")))
+    for _ in range(50):
+        await submit.start(world.engine, TENANT, "flow", None)
+    began = Counter(
+        one.queue for one in world.transport.messages if one.properties["tenant"] == TENANT
+    )
+    assert began == {"orchestration": PLACES, TASKS_LOW_QUEUE: 50 - PLACES}
+    await world.settle()
+    assert world.engine.metrics.value("weft_executions_total", "COMPLETED") == 51
+
+
+async def test_case_one_backlog_of_decisions_is_no_queue_for_others(make: MakeWorld) -> None:
+    """Case: one backlog starves the rest. 200 executions of one tenant wait for a decision; the
+    other's is made with the first batch, and so is the one with many results."""
+    world = await make(tunables=Tunables(task_places=200), work=lambda _: 1)
+    wide = flow(**{f"t{number}": task("work") for number in range(12)})
+    await catalog.publish(world.engine, TENANT, {**wide, "name": "wide"})
+    await submit.start(world.engine, TENANT, "wide", None)
+    await world.deliver(world.transport.take(world.clock.now(), "orchestration"))
+    await world.deliver(world.transport.take(world.clock.now(), TASKS_STANDARD_QUEUE))
+    await catalog.publish(world.engine, TENANT, flow(a=task("work")))
+    for _ in range(200):
+        await submit.start(world.engine, TENANT, "flow", None)
+    await catalog.publish(world.engine, OTHER, flow(a=task("work")))
+    await submit.start(world.engine, OTHER, "flow", None)
+    due = world.transport.take(world.clock.now(), "orchestration")
+    assert len(due) == 12 + 200 + 1
+    batch = [*due[:31], due[-1]]
+    await world.deliver(batch)
+    kept = 32 // 2 // 4
+    value = world.engine.metrics.value
+    assert value("weft_messages_moved_total", "decision") == 31 - 12 - (kept - 1)
+    assert value("weft_executions_total", "COMPLETED") == 1, "12 results were one decision"
+    began = {(TENANT, TASKS_STANDARD_QUEUE): kept - 1, (OTHER, TASKS_STANDARD_QUEUE): 1}
+    moved = {(TENANT, TASKS_LOW_QUEUE): 31 - 12 - (kept - 1)}
+    assert queued(world) == {**began, **moved}
+    for start in range(31, 212, 32):
+        await world.deliver(due[start : min(start + 32, 212)])
+    await world.settle()
+    assert value("weft_executions_total", "COMPLETED") == 202
+
+
+async def test_a_backlog_of_decisions_stays_if_nobody_else_is_there_or_it_cannot_be_moved(
+    make: MakeWorld,
+) -> None:
+    world = await make(work=lambda _: 1)
+    await catalog.publish(world.engine, TENANT, flow(a=task("work")))
+    for active in (False, True):
+        for _ in range(32):
+            await submit.start(world.engine, TENANT, "flow", None)
+        due = world.transport.take(world.clock.now(), "orchestration")
+        if active:
+            world.engine.part(Lanes).note([OTHER])
+            world.transport.failing = True
+        await world.deliver(due)
+        world.transport.failing = False
+        assert world.engine.metrics.value("weft_messages_moved_total", "decision") == 0
+        await world.clock.advance(world.tunables.outbox_grace_ms)
+        await world.sweep()  # sends what could not be sent
+        await world.settle()
+    assert world.engine.metrics.value("weft_executions_total", "COMPLETED") == 64
+
+
 async def test_what_was_moved_stays_in_the_low_queue_when_it_is_sent_again(
     make: MakeWorld,
 ) -> None:
@@ -252,5 +323,7 @@ async def test_what_was_moved_stays_in_the_low_queue_when_it_is_sent_again(
     low = world.transport.take(world.clock.now(), TASKS_LOW_QUEUE)
     assert {one.properties[LANE] for one in low} == {"overflow"}
     incoming = Incoming(body=low[0].body, properties=low[0].properties)
-    await handback.send(world.engine, [decode(low[0].body)], [incoming])
-    assert world.transport.messages[-1].queue == TASKS_LOW_QUEUE
+    for kind in (MessageType.RUN_TASK, MessageType.TASK_FINISHED):
+        again = replace(decode(low[0].body), type=kind)
+        await handback.send(world.engine, [again], [incoming])
+        assert world.transport.messages[-1].queue == TASKS_LOW_QUEUE

@@ -4,14 +4,13 @@ other, and what a store that answers badly does to both."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from orchestrator.domain.topology import TASKS_STANDARD_QUEUE
 from orchestrator.engine import sweep
 from orchestrator.engine.core import Engine, Tunables
 from orchestrator.ports import ActivityCall, OutMessage, Throttled, Unavailable
 from tests.support.definitions import flow, retry, task
-from tests.support.faults import FaultyStore, times
+from tests.support.faults import FaultyStore, faulty, times
 from tests.support.world import World, quiesce
 from tests.unit.engine.conftest import MakeWorld
 
@@ -40,17 +39,11 @@ async def _running(world: World, engine: Engine | None = None) -> list[asyncio.T
 async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lease(make: MakeWorld) -> None:
     """The write was applied, so our ETag is old: the next conflict is with ourselves."""
     gates = _Gates("a")
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(slow=gates.slow, wrap_store=wrap)
+    world = await make(slow=gates.slow, wrap_store=FaultyStore)
     await world.publish(flow(a=task("slow", retry=retry(1)), output="${tasks.a.output}"))
     started = await world.start("flow")
     running = await _running(world)
-    faulty[0].after = times(1, lambda: Unavailable("the answer was lost"), "replace")
+    faulty(world.engine).after = times(1, lambda: Unavailable("the answer was lost"), "replace")
     period = world.tunables.lease_ms // 3
     await world.clock.advance(period)  # applied, not answered
     for _ in range(6):  # two leases long
@@ -68,17 +61,11 @@ async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lease(make: Mak
 async def test_a_result_after_a_renewal_whose_answer_was_lost_is_kept(make: MakeWorld) -> None:
     """As before, but the activity ends before the next renewal could find out."""
     gates = _Gates("a")
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(slow=gates.slow, wrap_store=wrap)
+    world = await make(slow=gates.slow, wrap_store=FaultyStore)
     await world.publish(flow(a=task("slow", retry=retry(1)), output="${tasks.a.output}"))
     started = await world.start("flow")
     running = await _running(world)
-    faulty[0].after = times(1, lambda: Unavailable("the answer was lost"), "replace")
+    faulty(world.engine).after = times(1, lambda: Unavailable("the answer was lost"), "replace")
     await world.clock.advance(world.tunables.lease_ms // 3)
     gates.open["a"].set()
     await asyncio.gather(*running)
@@ -119,17 +106,13 @@ async def test_a_throttled_result_does_not_keep_other_leases_from_being_renewed(
 ) -> None:
     """One loop renews for all: it must not wait for one task whose result cannot be written."""
     gates = _Gates("stuck", "long")
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(slow=gates.slow, wrap_store=wrap)
+    world = await make(slow=gates.slow, wrap_store=FaultyStore)
     await world.publish(flow(stuck=task("slow"), long=task("slow", retry=retry(1))))
     started = await world.start("flow")
     running = await _running(world)
-    faulty[0].before = times(9, lambda: Throttled("slow down", retry_after_ms=3_000), "batch")
+    faulty(world.engine).before = times(
+        9, lambda: Throttled("slow down", retry_after_ms=3_000), "batch"
+    )
     await world.clock.advance(world.tunables.lease_ms // 3 - 500)
     gates.open["stuck"].set()  # writes its result for the next 27 s
     await quiesce()

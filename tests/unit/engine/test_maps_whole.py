@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.topology import MAP_CHUNK_ITEMS
+from orchestrator.domain.topology import MAP_CHUNK_ITEMS, MAX_MAPS
 from orchestrator.engine import inspect
 from orchestrator.ports import ActivityCall
 from tests.support.definitions import flow, retry, task
@@ -35,6 +35,13 @@ async def test_items_and_index_across_chunks_and_outputs_in_order(make: MakeWorl
     view = await _run(world, flow(m=_map(do), output="${tasks.m.output}"), items)
     assert view.status == "COMPLETED"
     assert view.output == [{"n": n * 7, "at": n, "of": 0} for n in range(count)]
+
+
+async def test_as_many_maps_as_are_allowed_fit_into_one_commit(make: MakeWorld) -> None:
+    """All of them start at once, each with statuses that need a document of their own."""
+    world = await make(noop=lambda call: None)
+    maps = {f"m{at}": _map(task("noop"), "${[1, 2]}", maxConcurrency=1) for at in range(MAX_MAPS)}
+    assert (await _run(world, flow(**maps), None)).status == "COMPLETED"
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])

@@ -81,7 +81,9 @@ async def test_any_2xx_is_success_whatever_its_body(make: MakeWorld, body: bytes
 @pytest.mark.parametrize(
     "url", ["http://169.254.169.254/x", "http://2852039166/", "http://127.0.0.1/", "http://[::]/"]
 )
-async def test_the_rules_for_addresses_hold_for_webhooks(make: MakeWorld, url: str) -> None:
+async def test_case_egress_the_rules_for_addresses_hold_for_webhooks(
+    make: MakeWorld, url: str
+) -> None:
     world = await notified(make, HttpActivity(policy=EgressPolicy()), url)
     [letter] = await letters(world)
     assert (letter.error.type, letter.attempt) == ("EgressRefused", 1)

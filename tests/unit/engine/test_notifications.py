@@ -120,6 +120,20 @@ async def test_the_output_is_sent_only_if_asked_for(make: MakeWorld) -> None:
     assert hook.bodies[0]["output"] == {"big": "x" * 70_000}
 
 
+async def test_what_is_sensitive_of_the_output_is_not_sent(make: MakeWorld) -> None:
+    hook = Hook()
+    world = await run(make, hook)
+    ssn = {"properties": {"ssn": {"x-sensitive": True}}}
+    notify = [to(ALL, includeOutput=True), {"on": ALL, "to": "events", "includeOutput": True}]
+    marked = {**flow(a=task("work"), output="${input}"), "input": ssn, "notify": notify}
+    await world.publish(marked)
+    await world.start("flow", {"ssn": "078-05", "name": "Ann"})
+    await world.settle()
+    (event,) = [jsonvalues.loads(m.body) for m in world.transport.sent if m.queue == "events"]
+    for body in (hook.bodies[0], event["data"]):
+        assert body["output"] == {"ssn": "***", "name": "Ann"}
+
+
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
 async def test_other_ends_name_the_error(make: MakeWorld, end: str) -> None:
     hook = Hook()

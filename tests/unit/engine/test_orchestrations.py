@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from family import doc, task_of
 from hub import around, durable, hub_of
 
+from orchestrator.domain.errors import TooLargeError
 from orchestrator.domain.orchestration import instance_id
-from orchestrator.engine import catalog, orchestrations
+from orchestrator.engine import catalog, orchestrations, signals
 from orchestrator.engine.views import ExecutionView
 from orchestrator.ports_durable import InstanceStatus
 from tests.support.definitions import flow, retry
@@ -265,3 +267,31 @@ async def test_a_definition_of_the_same_name_takes_its_place(make: MakeWorld) ->
     await world.settle()
     assert (await world.view(started.id)).output == 5
     assert (await catalog.head(world.engine, TENANT, "ship")).body.get("kind") is None
+
+
+async def test_what_no_step_could_take_is_refused_where_it_comes_in(make: MakeWorld) -> None:
+    """Start, signal, and the input of a task: not by an instance that fails of it."""
+    world, hub = await hub_of(make)
+    large = "x" * (512 * 1024)
+    with pytest.raises(TooLargeError, match="the input has 524290 bytes"):
+        await world.start("ship", large)
+    started = await world.start("ship", large[:-2])
+    await world.settle()
+    with pytest.raises(TooLargeError, match="the payload has"):
+        await signals.send(world.engine, TENANT, started.id, "go", large)
+    definition = around(input="${input}", signals=["go"])
+    definition["tasks"]["s"] = {"type": "signal", "signal": "other"}
+    await world.publish(definition)
+    second = await world.start("around", large)
+    await world.settle()
+    error = (await task_of(world, second.id, "d")).error
+    assert (error.type, error.field, error.retryable) == (
+        "PAYLOAD_TOO_LARGE",
+        "$.tasks.d.input",
+        False,
+    )
+    assert hub.starts == [started.id]
+    third = await world.start("around", 1)
+    with pytest.raises(TooLargeError):
+        await signals.send(world.engine, TENANT, third.id, "go", large)
+    await signals.send(world.engine, TENANT, third.id, "other", large)

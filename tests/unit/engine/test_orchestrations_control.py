@@ -65,8 +65,11 @@ async def test_a_termination_is_asked_for_until_it_was_seen(make: MakeWorld) -> 
     await passed(world, 1)
     assert "sweepAt" in await doc(world, id, "task:main")
     hub.step()
+    asked = hub.calls.count("terminate")
     await passed(world, 2)
     assert (hub.alive(), "sweepAt" in await doc(world, id, "task:main")) == ([], False)
+    # Once more, for what it had started before it heard.
+    assert hub.calls.count("terminate") == asked + 1
 
 
 async def test_a_cancel_while_it_is_started_terminates_it(make: MakeWorld) -> None:

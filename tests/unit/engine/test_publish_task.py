@@ -233,3 +233,32 @@ async def test_map_items_publish_events_with_ids_of_their_own(world: World) -> N
     )
     events = {json.loads(message.body)["id"]: message for message in sent(world)}
     assert set(events) == {f"{execution}:each:0", f"{execution}:each:1"}
+
+
+async def test_an_event_has_no_sensitive_part_of_what_it_is_made_of(world: World) -> None:
+    """Neither from a task of its own nor from a map's items, and not by an operator's retry."""
+    ssn = {"type": "string", "x-sensitive": True}
+    person = {"properties": {"ssn": ssn, "name": {"type": "string"}}}
+    schema = {"properties": {"one": person, "all": {"items": person}}}
+    about = {"type": "t", "subject": "no. ${input.one.ssn}", "data": {"who": "${input.one}"}}
+    do = {"type": "publish", "event": {"type": "t", "data": "${item}"}}
+    definition = flow(
+        one={"type": "publish", "event": about},
+        each={"type": "map", "items": "${input.all}", "do": do},
+        late={"type": "publish", "event": about, "needs": ["one"], "retry": retry(1), "to": "gone"},
+    )
+    ann = {"ssn": "078-05", "name": "Ann"}
+    sink = world.engine.sink = FakeSink("gone")
+    sink.errors = [EventRefused("too long")]
+    execution = await run(world, {**definition, "input": schema}, {"one": ann, "all": [ann]})
+    letters, _ = await letters_list.find(world.engine, TENANT, LetterFilter(), limit=9, after=None)
+    wish = Wish(action=Action.RETRY, by="op")
+    await letters_act.act(world.engine, TENANT, letters_list.public_id(letters[0].body), wish)
+    await world.run_until_quiet()
+    assert (await world.view(execution)).status == "COMPLETED"
+    events = {json.loads(message.body)["id"]: json.loads(message.body) for message in sent(world)}
+    masked = {"ssn": "***", "name": "Ann"}
+    for event in (events[f"{execution}:one"], sink.published[0][1]):
+        assert (event["subject"], event["data"]) == ("***", {"who": masked})
+    assert events[f"{execution}:each:0"]["data"] == masked
+    assert "078-05" not in str([*events.values(), sink.published])

@@ -121,7 +121,9 @@ async def test_two_processes_share_the_slots(make: MakeWorld) -> None:
     await other.close()
 
 
-async def test_postponements_grow_are_spread_and_use_no_attempt(make: MakeWorld) -> None:
+async def test_case_one_backlog_postponements_grow_are_spread_and_use_no_attempt(
+    make: MakeWorld,
+) -> None:
     world = await make(tunables=limited(1), work=Work())
     ids = await started(world, 30)
     running = deliver(world)
@@ -185,7 +187,9 @@ def killed(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("when", ["slot to claim", "claim to result", "result to release"])
-async def test_a_killed_worker_s_slot_frees_itself(make: MakeWorld, when: str) -> None:
+async def test_case_slot_leaks_a_killed_worker_s_slot_frees_itself(
+    make: MakeWorld, when: str
+) -> None:
     """At limit 1 nothing may stop for longer than a lease, wherever the process died."""
     work = Work()
     world = await make(tunables=limited(1), work=work)
@@ -237,7 +241,9 @@ async def test_a_killed_worker_s_slot_frees_itself(make: MakeWorld, when: str) -
 
 
 @pytest.mark.parametrize("purged", [False, True])
-async def test_cancelling_a_running_task_frees_its_slot(make: MakeWorld, purged: bool) -> None:
+async def test_case_slot_leaks_cancelling_a_running_task_frees_its_slot(
+    make: MakeWorld, purged: bool
+) -> None:
     async def polite(call: Any) -> None:
         while not call.cancelled:
             await world.clock.sleep(1_000)
@@ -282,7 +288,9 @@ async def test_waiting_for_a_slot_is_no_loss(make: MakeWorld) -> None:
     await asyncio.gather(*running, return_exceptions=True)
 
 
-async def test_the_recount_drops_holders_that_are_not_heard_of(make: MakeWorld) -> None:
+async def test_case_slot_leaks_the_recount_drops_holders_that_are_not_heard_of(
+    make: MakeWorld,
+) -> None:
     world = await make(tunables=limited(2), work=Work())
     dead = world.another("worker-dead")
     assert await dead.part(SlotBook).take(TENANT) is True

@@ -20,7 +20,7 @@ from orchestrator.engine.tenant_limits import LimitBook
 from orchestrator.ports import Throttled, Unavailable
 from orchestrator.settings import load_settings
 from tests.support.faults import FaultyStore, times
-from tests.support.world import TENANT, World
+from tests.support.world import TENANT, World, quiesce
 
 DEFAULTS = TenantLimits(open_executions=100, starts_per_second=5, starts_burst=50)
 
@@ -114,6 +114,26 @@ async def test_they_are_replaced_as_a_whole_and_audited(world: World) -> None:
         "before": '{"openExecutions":3,"schedules":null}',
         "after": '{"schedules":4}',
     }
+
+
+@pytest.mark.parametrize("if_match", ["1", None])
+async def test_a_change_whose_answer_was_lost_is_done_and_audited_once(
+    world: World, if_match: str | None
+) -> None:
+    await put(world.engine, openExecutions=3)
+    store: Any = world.engine.store
+    store.after = times(1, lambda: Unavailable("lost"), "replace")
+    putting = asyncio.create_task(put(world.engine, if_match, "bob", openExecutions=4))
+    while not putting.done():
+        await quiesce()
+        await world.clock.advance(1_000)
+    shown, etag = await putting
+    assert (shown.limits, etag) == ({"openExecutions": 4}, "2")
+    records, _ = await audit_reads.page(world.engine, TENANT, AuditFilter(), limit=10, after=None)
+    assert [(one.by, dict(one.details or {})["before"]) for one in records] == [
+        ("bob", '{"openExecutions":3}'),
+        ("ann", ""),
+    ]
 
 
 async def test_a_process_reads_them_once_a_second(world: World) -> None:

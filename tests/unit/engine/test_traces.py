@@ -330,3 +330,30 @@ async def test_without_a_tracer_the_callers_trace_goes_on_as_it_is(make: MakeWor
     started = await world.start("f", traceparent=CALLER)
     await world.run_until_quiet()
     assert (await world.view(started.id)).output == CALLER
+
+
+async def test_a_host_that_is_made_of_what_nobody_may_read_is_masked(make: MakeWorld) -> None:
+    """It is in the span, and in every log record of the attempt. One that the definition names is
+    not, whatever the rest of the address is made of."""
+    logged: list[Any] = []
+
+    def fails(call: Any) -> Any:
+        assert "***" not in call.input["url"]
+        logged.append(telemetry.ids()["host"])
+        raise ValueError("no such host")
+
+    world = await make(**{"weft.http": fails})
+    world.secrets.values[TENANT, "KEY"] = "S3cr3t-Key"
+    exporter = traced(world)
+    marked = {"properties": {"who": {"type": "string", "x-sensitive": True}}}
+    hosts = ("${secrets.KEY}.example/", "${input.who}.example/", "a.example/${input.who}")
+    tasks = {
+        f"t{n}": {"type": "http", "request": {"url": f"https://{host}"}, "retry": retry(1)}
+        for n, host in enumerate(hosts)
+    }
+    await world.publish({**flow("f", **tasks), "onFailure": "continue", "input": marked})
+    await world.start("f", {"who": "customer-4711"})
+    await world.run_until_quiet()
+    assert sorted(logged) == ["", "***.example", "a.example"]
+    spans = [dict(one.attributes or {})["weft.host"] for one in seen(exporter).named("http")]
+    assert sorted(map(str, spans)) == sorted(logged)

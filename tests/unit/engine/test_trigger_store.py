@@ -19,7 +19,7 @@ from orchestrator.engine import catalog, trigger_book, trigger_store, triggers
 from orchestrator.engine.trigger_book import TriggerBook
 from orchestrator.ports import Unavailable
 from tests.support.definitions import flow, task
-from tests.support.faults import FaultyStore, times
+from tests.support.faults import FaultyStore, faulty, times
 from tests.support.world import TENANT, World
 
 RAW: dict[str, Any] = {
@@ -173,20 +173,14 @@ async def test_every_process_knows_a_change_at_once(
 
 
 async def test_unchanged_triggers_are_not_read_again(make: Any) -> None:
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(wrap_store=wrap)
+    world = await make(wrap_store=FaultyStore)
     await world.publish(FLOW)
     await create(world)
     await known(world)
-    faulty[0].calls.clear()
+    faulty(world.engine).calls.clear()
     await known(world)
     await known(world)
-    assert faulty[0].calls == ["read_many", "read_many"]
+    assert faulty(world.engine).calls == ["read_many", "read_many"]
 
 
 async def test_a_trigger_of_newer_code_is_passed_over(published: World) -> None:
@@ -207,17 +201,11 @@ async def test_competing_changes_are_all_made(published: World) -> None:
 
 async def test_a_lost_answer_is_recognised(make: Any) -> None:
     """The write was applied, its answer lost: the repeat conflicts with itself."""
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(wrap_store=wrap)
+    world = await make(wrap_store=FaultyStore)
     await world.publish(FLOW)
 
     async def lossy(call: Any) -> Any:
-        faulty[0].after = times(1, lambda: Unavailable("lost"), "batch")
+        faulty(world.engine).after = times(1, lambda: Unavailable("lost"), "batch")
         running = asyncio.ensure_future(call)
         while not running.done():
             await world.clock.advance(1_000)

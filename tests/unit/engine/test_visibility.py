@@ -12,7 +12,7 @@ from orchestrator.engine import project, rebuild
 from orchestrator.engine.core import Tunables
 from orchestrator.ports import StoreError, Throttled, Unavailable
 from tests.support.definitions import flow, task
-from tests.support.faults import FaultyStore, times
+from tests.support.faults import FaultyStore, faulty, times
 from tests.support.lists import catch_up, changed, rows, run_one, stored, wipe
 from tests.support.world import TENANT, World
 from tests.unit.engine.conftest import MakeWorld
@@ -69,26 +69,20 @@ async def test_an_older_seq_never_overwrites_a_newer_one_in_whatever_order(
 async def test_a_batch_that_comes_again_costs_one_read_and_writes_nothing(
     make: MakeWorld,
 ) -> None:
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world = await make(noop=lambda call: None, wrap_store=wrap)
+    world = await make(noop=lambda call: None, wrap_store=FaultyStore)
     await world.publish(flow(a=task("noop")))
     for _ in range(20):
         await world.start("flow")
     await world.engine.drain()
     docs = await changed(world)
-    faulty[0].calls.clear()
+    faulty(world.engine).calls.clear()
     first = await project.project_documents(world.engine, docs)
     assert first == project.Projected(written=20)
-    assert faulty[0].calls == ["read_many", "batch"]
-    faulty[0].calls.clear()
+    assert faulty(world.engine).calls == ["read_many", "batch"]
+    faulty(world.engine).calls.clear()
     again = await project.project_documents(world.engine, docs)
     assert again == project.Projected(known=20)
-    assert faulty[0].calls == ["read_many"]
+    assert faulty(world.engine).calls == ["read_many"]
 
 
 async def test_a_poisoned_document_is_told_of_and_spoils_none_of_its_neighbours(
@@ -156,17 +150,11 @@ async def test_a_row_that_somebody_else_wrote_between_read_and_write_is_compared
 async def test_throttling_is_waited_out_and_a_lost_answer_recognised(
     make: MakeWorld, batches: int
 ) -> None:
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world, docs = await with_versions(make, wrap_store=wrap, tunables=PATIENCE)
+    world, docs = await with_versions(make, wrap_store=FaultyStore, tunables=PATIENCE)
     copies = [{**docs[-1], "id": f"n{n}", "executionId": f"n{n}"} for n in range(batches)]
     writing = ("batch", "create")
-    faulty[0].before = times(40, lambda: Throttled("slow", retry_after_ms=100), *writing)
-    faulty[0].after = times(1, lambda: Unavailable("reset"), *writing)
+    faulty(world.engine).before = times(40, lambda: Throttled("slow", retry_after_ms=100), *writing)
+    faulty(world.engine).after = times(1, lambda: Unavailable("reset"), *writing)
     result = await _with_time(world, project.project_documents(world.engine, copies))
     assert (result.failed, result.poisoned) == (0, 0)
     assert set(await rows(world)) == {doc["id"] for doc in copies}
@@ -175,13 +163,7 @@ async def test_throttling_is_waited_out_and_a_lost_answer_recognised(
 async def test_what_the_store_refuses_for_minutes_is_told_of_and_its_neighbours_are_kept(
     make: MakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faulty: list[FaultyStore] = []
-
-    def wrap(store: Any) -> Any:
-        faulty.append(FaultyStore(store))
-        return faulty[-1]
-
-    world, docs = await with_versions(make, wrap_store=wrap, tunables=PATIENCE)
+    world, docs = await with_versions(make, wrap_store=FaultyStore, tunables=PATIENCE)
     copies = [{**docs[-1], "id": f"n{n}", "executionId": f"n{n}"} for n in range(3)]
 
     def refuse(name: str, args: tuple[Any, ...]) -> StoreError | None:
@@ -189,12 +171,12 @@ async def test_what_the_store_refuses_for_minutes_is_told_of_and_its_neighbours_
             return Throttled("no")
         return None
 
-    faulty[0].before = refuse
+    faulty(world.engine).before = refuse
     result = await _with_time(world, project.project_documents(world.engine, copies))
     assert result == project.Projected(written=2, failed=1)
     assert set(await rows(world)) == {"n0", "n2"}
     assert [record.__dict__["execution"] for record in caplog.records] == ["n1"]
-    faulty[0].before = lambda name, args: None
+    faulty(world.engine).before = lambda name, args: None
     report = await rebuild.visibility(world.engine)
     assert set(await rows(world)) == {docs[-1]["id"]}
     assert (report.written, report.removed, report.failed) == (1, 2, 0)

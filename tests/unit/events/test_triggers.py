@@ -201,7 +201,7 @@ SCHEMA = {"type": "object", "required": ["id", "lines"]}
         ("text", 1),
     ],
 )
-def test_a_mapping_that_misses_a_required_field_is_found_when_knowable(
+def test_case_input_schema_a_mapping_that_misses_a_required_field_is_found_when_knowable(
     input: Any, count: int
 ) -> None:
     raw = {**GOOD, "input": input}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain import cel_budget, cel_loops, cel_program
-from orchestrator.domain.expressions import Expression, ExpressionError, Scope
+from orchestrator.domain.expressions import Expression, ExpressionError, Scope, Template
 
 
 def run(source: str, value: Any = None) -> Any:
@@ -134,6 +134,9 @@ def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) ->
     assert refused("input.map(x, x).map(x, x)", ten, 19)
     assert refused("input.map(x, input.map(y, 1))", ten, 109)
     assert not refused("input.map(x, input.map(y, 1))", ten, 110)
+    # What an expression is handed: 4,096 bytes a step.
+    assert refused("input == input", ten * 64, 9)
+    assert not refused("input == input", ten * 64, 10)
     # Data that every piece gets a copy of: 64 bytes a value, 4,096 bytes a step; and that every
     # element may look at: 16,384 bytes a step.
     many = {"l": ten, "many": ten * 1000}
@@ -148,7 +151,7 @@ def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) ->
     # A long chain copies all that it has at each sign.
     texts = ["a" * 16_000] * 10
     assert refused("input.exists(x, " + "+".join(["x"] * 200) + " == '')", texts, 30_000)
-    assert not refused("input.exists(x, " + "+".join(["x"] * 8) + " == '')", texts, 150)
+    assert not refused("input.exists(x, " + "+".join(["x"] * 8) + " == '')", texts, 190)
     # A long body.
     assert refused("input.exists(x, [" + ",".join("1" * 600) + "] == [])", ten, 49)
     assert not refused("input.exists(x, [" + ",".join("1" * 600) + "] == [])", ten, 50)
@@ -160,6 +163,23 @@ def test_the_budget_counts_elements_and_data(monkeypatch: pytest.MonkeyPatch) ->
     # A pattern's size, with its repetitions, times the text.
     assert refused("input.matches('^(a{30}){30}b')", "a" * 10_000, 9_000)
     assert not refused("input.matches('^a{30}b')", "a" * 10_000, 500)
+
+
+def test_all_expressions_of_a_template_have_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task's input of 1 MiB could hold fifteen thousand that each take a second."""
+    source = "${input.map(a, a + 1).size()}"
+    monkeypatch.setattr(cel_budget, "MAX_STEPS", 300)
+    scope = Scope(input=list(range(100)))
+    assert Template.compile([source] * 2).evaluate(scope) == [100] * 2
+    with pytest.raises(ExpressionError) as caught:
+        Template.compile({"a": [source] * 3, "b": f"no. {source}"}).evaluate(scope)
+    assert caught.value.reason == cel_budget.TOO_MUCH
+    assert caught.value.path == ".a[2]"
+    # Nor may data be handed over again and again.
+    handed = Template.compile(["${input == null || true}"] * 10)
+    with pytest.raises(ExpressionError) as caught:
+        handed.evaluate(Scope(input=list(range(2_700))))  # 42 steps
+    assert caught.value.path == "[7]"
 
 
 @pytest.mark.parametrize(

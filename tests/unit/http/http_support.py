@@ -13,26 +13,7 @@ from http_client import Client, Got
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.engine import views
 from orchestrator.engine.metrics import Metrics
-from orchestrator.functions import (
-    http_archive,
-    http_audit,
-    http_breakers,
-    http_bulk,
-    http_code,
-    http_control,
-    http_deadletters,
-    http_egress,
-    http_events,
-    http_executions,
-    http_grants,
-    http_history,
-    http_limits,
-    http_operations,
-    http_schedules,
-    http_signals,
-    http_triggers,
-    http_workflows,
-)
+from orchestrator.functions import http_api, http_operations
 from orchestrator.functions.provider import EngineProvider
 from orchestrator.ports_telemetry import NoTracer
 from tests.support.identities import DEVELOPMENT
@@ -97,26 +78,8 @@ class _Current:
 def _indexed() -> Client:
     """Built once: what the SDK's decorators do for seventy routes takes 20 ms."""
     provider: Any = _Current()
-    return Client(
-        http_workflows.blueprint(provider),
-        http_executions.blueprint(provider),
-        http_history.blueprint(provider),
-        http_control.blueprint(provider),
-        http_deadletters.blueprint(provider),
-        http_schedules.blueprint(provider),
-        http_signals.blueprint(provider),
-        http_breakers.blueprint(provider),
-        http_bulk.blueprint(provider),
-        http_code.blueprint(provider),
-        http_audit.blueprint(provider),
-        http_archive.blueprint(provider),
-        http_grants.blueprint(provider),
-        http_egress.blueprint(provider),
-        http_limits.blueprint(provider),
-        http_triggers.blueprint(provider),
-        http_events.blueprint(provider),
-        http_operations.blueprint(provider),
-    )
+    tables = (*http_api.TABLES, http_operations.ROUTES)
+    return Client(*(routes.blueprint(provider) for routes in tables))
 
 
 class ProvidedClient(Client):

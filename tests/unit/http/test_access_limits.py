@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from access_support import ACME, BETA, EVENT, TRIGGER, Place, place
 
+from orchestrator.engine import breakers_act
+
 LIMITS = f"/v1/tenants/{ACME}/limits"
 START = "/v1/workflows/orders/start"
 
@@ -173,3 +175,13 @@ async def test_above_the_size_it_is_413(here: Place) -> None:
     event = {**EVENT, "data": "x" * 1023}
     got = await here.ask("root", "POST", "/v1/events", json=event, headers=kind)
     assert (got.status, got.error["code"]) == (413, "PAYLOAD_TOO_LARGE")
+
+
+async def test_metrics_name_no_other_tenants_dependencies(here: Place) -> None:
+    """Their hosts are nobody else's business; who runs the platform sees all."""
+    for tenant in (ACME, BETA):
+        await breakers_act.open_(here.world.engine, tenant, f"pay.{tenant}.internal", by="x")
+    for who, seen in (("root", {ACME}), ("beta", {BETA}), ("platform-viewer", {ACME, BETA})):
+        told = (await here.ask(who, "GET", "/metrics")).body.decode()
+        assert {one for one in (ACME, BETA) if one in told} == seen
+        assert "weft_commits_total" in told

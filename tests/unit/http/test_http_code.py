@@ -9,6 +9,8 @@ import pytest
 from http_client import Client
 from http_support import make_client
 
+from orchestrator.domain.failure import Failure
+from orchestrator.domain.orchestration_result import failure_text
 from orchestrator.engine import orchestrations
 from orchestrator.functions.provider import EngineProvider
 from tests.support.fake_orchestrations import FakeCode, FakeOrchestrations
@@ -27,7 +29,21 @@ HISTORY: list[dict[str, Any]] = [
         "Timestamp": "2027-01-15T08:00:01Z",
         "ScheduledTime": "2027-01-15T08:00:00.5Z",
         "FunctionName": "weft_activity",
+        "Input": '{"activity": "orders.pay", "input": "{\\"card\\": \\"4111-private\\"}"}',
         "Result": {"card": "4111-private"},
+    },
+    {
+        "EventType": "SubOrchestrationInstanceFailed",
+        "Timestamp": "2027-01-15T08:00:01.5Z",
+        "FunctionName": "weft_call",
+        "Input": ['{"kind": "activity", "call": {"activity": "orders.pack"}}'],
+        "Reason": "Orchestrator function failed: "
+        + failure_text(Failure(type="OutOfStock", message="none left")),
+    },
+    {
+        "EventType": "SubOrchestrationInstanceCompleted",
+        "Timestamp": "2027-01-15T08:00:01.6Z",
+        "FunctionName": "code_send_v1",
     },
     {
         "EventType": "TimerCreated",
@@ -117,6 +133,8 @@ async def test_its_events_follow_the_history(place: Any) -> None:
     assert [one["type"] for one in inside] == [
         "executionStarted",
         "taskCompleted",
+        "childFailed",
+        "childCompleted",
         "taskWaiting",
         "signalReceived",
         "executionFailed",
@@ -132,8 +150,11 @@ async def test_its_events_follow_the_history(place: Any) -> None:
         "instance": id,
     }
     assert inside[1]["output"] == {"bytes": 23}
-    assert inside[2]["dueAt"] == "2027-01-15T09:00:00.000Z"
-    assert inside[3]["signal"] == "go"
+    assert [one.get("activity") for one in inside[1:3]] == ["orders.pay", "orders.pack"]
+    assert (inside[3]["workflow"], inside[3]["version"]) == ("send", 1)
+    assert inside[2]["reason"] == "OutOfStock: none left"
+    assert inside[4]["dueAt"] == "2027-01-15T09:00:00.000Z"
+    assert inside[5]["signal"] == "go"
     assert b"4111" not in both.body
     first = await api("GET", f"/v1/executions/{id}/history?include=orchestration&limit=1")
     assert [one.get("source") for one in first.json()["items"]] == [None]

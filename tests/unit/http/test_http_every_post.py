@@ -60,7 +60,7 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
     "POST v1/events": (EVENT, {"content-type": "application/cloudevents+json"}),
     "POST v1/breakers/{dependency}/open": ({}, {}),
     "POST v1/breakers/{dependency}/close": ({}, {}),
-    "POST v1/code-workflows": (None, {}),
+    "POST v1/code-workflows": ({}, {}),
     "PUT v1/tenants/{tenantId}/grants": (
         {"grants": [{"subjects": ["bob"], "role": "viewer"}]},
         {},

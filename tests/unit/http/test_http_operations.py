@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import re
 import typing
 from html import escape
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import azure.functions as func
@@ -17,7 +20,7 @@ from openapi_spec_validator import validate
 
 from orchestrator.domain import errors, validation
 from orchestrator.engine import views
-from orchestrator.functions import http_operations, http_workflows, openapi
+from orchestrator.functions import http_api, http_operations, http_workflows, openapi
 from orchestrator.functions.provider import EngineProvider
 
 # --- health ---------------------------------------------------------------------------------------
@@ -206,7 +209,22 @@ async def test_every_http_function_is_in_the_openapi_document_and_vice_versa(
         for method in one.methods
     }
     assert described == bound
-    assert len(bound) == 75
+
+
+def test_every_module_of_routes_is_part_of_the_api() -> None:
+    folder = Path(http_api.__file__).parent
+    modules = {
+        path.stem
+        for path in folder.glob("http_*.py")
+        if "\nROUTES: Final = Routes(" in path.read_text(encoding="utf-8")
+    }
+    assert len(modules) > 15
+    listed = {vars(module)["ROUTES"] for module in _modules(modules)}
+    assert listed == {*http_api.TABLES, http_operations.ROUTES}
+
+
+def _modules(names: set[str]) -> list[ModuleType]:
+    return [importlib.import_module(f"orchestrator.functions.{name}") for name in names]
 
 
 async def test_every_reference_in_the_openapi_document_resolves(client: Client) -> None:

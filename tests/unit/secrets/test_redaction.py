@@ -85,8 +85,9 @@ def test_a_redactor_is_current_only_where_it_is_said() -> None:
 ENCODERS: list[Callable[[str], str]] = [
     lambda text: quote(text, safe="", errors="replace"),
     lambda text: quote_plus(text, errors="replace"),
-    json.dumps,
-    lambda text: json.dumps(text, ensure_ascii=False),
+    # Without the quotes around, and them alone: the last character may be one, too.
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     html.escape,
     lambda text: text.encode(errors="replace").hex(),
     lambda text: base64.b64encode(text.encode(errors="replace")).decode(),
@@ -102,7 +103,7 @@ ENCODERS: list[Callable[[str], str]] = [
 def test_any_value_is_found_in_any_common_encoding(
     value: str, encode: Callable[[str], str], around: str
 ) -> None:
-    text = around + encode(value).strip('"') + around
+    text = around + encode(value) + around
     clean = Redactor([value]).text(text)
     assert MASK in clean
-    assert encode(value).strip('"') not in clean.replace(MASK, "")
+    assert encode(value) not in clean.replace(MASK, "")

@@ -1,6 +1,6 @@
 """`docs/azure.md` lists every setting, as the classes describe it.
 
-After a change: `python -m pytest tests/unit/settings -k table` fails and shows the new table.
+After a change: `python -m tests.unit.settings.test_settings_docs` writes the new table.
 """
 
 from __future__ import annotations
@@ -35,18 +35,13 @@ def table() -> str:
     fields = sorted(Settings.model_fields.items(), key=lambda one: one[0] in LIMITS)
     rows = [
         (f"{PREFIX}{name.upper()}", shown(field), field.description)
-        for name, field in Settings.model_fields.items()
+        for name, field in fields
         if name not in ("azure", "telemetry")
     ]
     rows += [
         (str(field.alias), shown(field), field.description)
-        for field in TelemetrySettings.model_fields.values()
-        for name, field in fields
-        if name != "azure"
-    ]
-    rows += [
-        (str(field.alias), shown(field), field.description)
-        for field in AzureSettings.model_fields.values()
+        for kind in (TelemetrySettings, AzureSettings)
+        for field in kind.model_fields.values()
         if field.alias is not None
     ]
     rows += [
@@ -54,6 +49,9 @@ def table() -> str:
         for connection in ("Cosmos", "ServiceBus")
         for part, text in IDENTITY_SETTINGS.items()
     ]
+    names = [name for name, _, _ in rows]
+    assert "None" not in names
+    assert len(set(names)) == len(names)
     lines = [f"| `{name}` | {default} | {text}. |" for name, default, text in rows]
     return "\n".join(["| Setting | Default | Meaning |", "|---|---|---|", *lines]) + "\n"
 
@@ -61,3 +59,8 @@ def table() -> str:
 def test_the_page_has_the_table_of_the_settings() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table()
+
+
+if __name__ == "__main__":
+    before, rest = PAGE.read_text("utf-8").split(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.split(END)[1], "utf-8")

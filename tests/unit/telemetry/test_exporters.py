@@ -152,7 +152,10 @@ async def test_application_insights_gets_them_as_requests_and_metrics_by_label(
     ended = points["weft_executions_total"]
     assert ended["metrics"][0]["value"] == 3
     assert ended["properties"]["status"] == "COMPLETED"
-    assert points["weft_queue_oldest_seconds"]["properties"]["queue"] == "tasks-standard"
+    level = points["weft_queue_oldest_seconds"]
+    assert level["properties"]["queue"] == "tasks-standard"
+    # A level has no `max`: who asks for it reads `Sum`, which is the value of one measurement.
+    assert level["metrics"] == [{"name": "weft_queue_oldest_seconds", "value": 1.5, "count": 1}]
     assert points["weft_task_duration_seconds"]["metrics"][0]["count"] == 1
 
 
