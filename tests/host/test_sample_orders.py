@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from orchestrator.local import demo
-from orchestrator.local.cli_client import Client
+from orchestrator.local.testing import platform
 
 SAMPLE = Path(__file__).parents[2] / "samples/order-fulfilment"
 Run = Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, dict[str, Any]]]]
@@ -48,7 +47,7 @@ def run(shop: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     ):
         assert definition.count(as_written) > 0, as_written
         definition = definition.replace(as_written, here)
-    with demo.platform(tmp_path_factory.mktemp("data")) as url, Client(url) as client:
+    with platform(tmp_path_factory.mktemp("data")) as client:
         client.publish(definition, content_type="application/yaml", dry_run=False)
 
         def start(order: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
