@@ -11,7 +11,10 @@ from contract_support import BROKERS, PAYLOADS, STORES, Broker, ManualClock, Ope
 
 from orchestrator.ports import DocumentStore, PayloadStore
 from tests.wire.cosmos.opening import delete_databases
+from tests.wire.servicebus_pace import hurried_sdk
 from tests.wire.servicebus_support import ServiceBusPair
+
+__all__ = ["hurried_sdk"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,8 +43,8 @@ async def store(
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def servicebus() -> AsyncIterator[ServiceBusPair]:
-    """The Azure family: the real SDK on the broker of `tests/wire`. Once per session, because
-    opening a link takes the SDK half a second; so tests of brokers run in the session's loop."""
+    """The Azure family: the real SDK on the broker of `tests/wire`. Its links are opened once per
+    session; so tests of brokers run in the session's loop."""
     pair = ServiceBusPair.start()
     yield pair
     await pair.close()

@@ -223,9 +223,9 @@ async def test_competing_receivers_share_the_messages(broker: Broker) -> None:
             seen.extend(received.message_id for received in messages)
             await broker.complete_many(messages)
 
-    await broker.send([message(f"m{n:02}") for n in range(60)])
+    await broker.send([message(f"m{n:02}") for n in range(24)])
     await asyncio.gather(*(work() for _ in range(4)))
-    assert sorted(seen) == [f"m{n:02}" for n in range(60)]
+    assert sorted(seen) == [f"m{n:02}" for n in range(24)]
 
 
 @pytest.mark.parametrize("steps", range(8))

@@ -6,16 +6,19 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract_support import TENANT, ManualClock, doc
 
 from orchestrator.adapters.document_rules import container_spec
+from orchestrator.adapters.local import sqlite_store
 from orchestrator.adapters.local.sqlite_query import compile_query
 from orchestrator.adapters.local.sqlite_schema import statements
 from orchestrator.adapters.local.sqlite_store import PURGE_EVERY_MS, SqliteStore
 from orchestrator.domain.topology import CATALOG, EXECUTIONS, VISIBILITY, ContainerSpec
 from orchestrator.ports import BadCursor, Create, NotFound, Query, Unavailable, Where
+from tests.support import disk
 
 E1 = (TENANT, "e1")
 
@@ -35,6 +38,29 @@ async def store(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
 
 def remove(path: Path) -> None:
     path.unlink()
+
+
+async def test_a_commit_waits_for_the_disk(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tests' files do not, see `tests/support/disk.py`."""
+    opened: list[sqlite3.Connection] = []
+
+    def connect(path: Path, **options: Any) -> sqlite3.Connection:
+        opened.append(disk.connect(path, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite_store, "connect", connect)
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    levels = [synchronous(db) for db in opened]
+    await store.close()
+    full = 2
+    assert levels == [full, full]
+
+
+def synchronous(db: sqlite3.Connection) -> int:
+    return db.execute("PRAGMA synchronous").fetchone()[0]
 
 
 def plan(path: Path, sql: str, values: list[object]) -> str:

@@ -26,7 +26,13 @@ async def smoke(host: LocalHost, *options: str) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(result.stdout)
 
 
-async def test_the_canary_passes_twice_and_leaves_nothing_open(tmp_path: Path) -> None:
+async def test_the_canary_passes_twice_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = copy.deepcopy(cli_smoke.CANARY)
+    quick["tasks"]["fragile"]["retry"]["initialInterval"] = "20ms"
+    monkeypatch.setattr(cli_smoke, "CANARY", quick)
+    monkeypatch.setattr(cli_smoke, "POLL_SECONDS", 0.02)
     async with running(tmp_path) as (host, client):
         for _ in range(2):
             code, report = await smoke(host)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from orchestrator.local import demo
-from orchestrator.local.cli_client import Client
+from orchestrator.local.testing import platform
 
 SAMPLE = Path(__file__).parents[2] / "samples/order-shipping"
 
@@ -14,9 +13,10 @@ SAMPLE = Path(__file__).parents[2] / "samples/order-shipping"
 def test_each_warehouse_ships_in_a_child_of_its_own(tmp_path: Path) -> None:
     """One is refused by the child's schema, and tolerated."""
     given = json.loads((SAMPLE / "order.json").read_text())
-    with demo.platform(tmp_path) as url, Client(url) as client:
+    with platform(tmp_path) as client:
         for name in ("shipping.yaml", "order.yaml"):
             definition = (SAMPLE / name).read_bytes()
+            definition = definition.replace(b"duration: 1s", b"duration: 50ms")
             client.publish(definition, content_type="application/yaml", dry_run=False)
         id = client.start("order-shipping", {"input": given})["id"]
         execution = client.execution(id, wait_ms=50_000)

@@ -5,7 +5,6 @@ The output depends on the input alone, so that a run under faults can be compare
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from typing import Any
 
@@ -14,6 +13,7 @@ import orjson
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.jsontypes import Json
 from orchestrator.ports import ActivityCall, ActivityFailed
+from tests.simulation.loop import sleep
 
 BIG_BYTES = 70 * 1024
 
@@ -32,9 +32,9 @@ async def behave(call: ActivityCall) -> Json:
     given: Any = call.input
     do: dict[str, Any] = given["do"]
     kind, times = do["kind"], do.get("times", 0)
-    await asyncio.sleep(do.get("ms", 0) / 1000)
+    await sleep(do.get("ms", 0) / 1000)
     if kind == "hang" and call.attempt <= times:
-        await asyncio.sleep(10**9)
+        await sleep(10**9)
     if kind == "exhaust" or (kind == "flaky" and call.attempt <= times):
         raise ActivityFailed(Failure(type="Flaky", message=f"attempt {call.attempt}"))
     if kind == "fatal":

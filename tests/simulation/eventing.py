@@ -19,6 +19,7 @@ from orchestrator.engine import events, triggers
 from orchestrator.ports import StoreError, TransportError
 from tests.simulation import flows
 from tests.simulation.features import Feature
+from tests.simulation.loop import sleep
 from tests.simulation.process import Worker
 from tests.simulation.profile import Profile
 from tests.simulation.store import Commit
@@ -93,12 +94,12 @@ class Events(Feature):
         await asyncio.gather(*(self._send(sending) for sending in self.sendings))
 
     async def _send(self, sending: Sending) -> None:
-        await asyncio.sleep(sending.at)
+        await sleep(sending.at)
         while not self.world.problems:
             if await self._call(sending, self._instances[sending.instance]):
                 self.answered.add((sending.number, sending.content))
                 return
-            await asyncio.sleep(self.world.rng.random() * 5)
+            await sleep(self.world.rng.random() * 5)
 
     async def _call(self, sending: Sending, instance: Worker) -> bool:
         answers: list[bool] = []
@@ -115,12 +116,12 @@ class Events(Feature):
 
         process = instance.process
         while process is None or process.dead:  # the supervisor starts another
-            await asyncio.sleep(0.5)
+            await sleep(0.5)
             process = instance.process
         instance.spawn(ask, instance)
         waited = 0.0
         while not answers and not process.dead and waited < PATIENCE_S:
-            await asyncio.sleep(0.2)
+            await sleep(0.2)
             waited += 0.2
         return bool(answers) and answers[0]
 

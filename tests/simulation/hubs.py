@@ -8,7 +8,6 @@ was; and an instance that nobody stopped gives its task its result.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections import Counter
@@ -24,6 +23,7 @@ from orchestrator.ports import StoreError, TransportError, Unavailable
 from orchestrator.ports_durable import Instance, InstanceStatus
 from tests.simulation.features import Feature
 from tests.simulation.flows import Flow
+from tests.simulation.loop import sleep
 from tests.simulation.ports import Port
 from tests.simulation.profile import Profile
 from tests.support.fake_orchestrations import FakeCode, FakeOrchestrations
@@ -49,7 +49,7 @@ class _TrueTime:
 
     async def sleep(self, ms: int) -> None:
         """Nobody asks."""
-        await asyncio.sleep(ms / 1000)
+        await sleep(ms / 1000)
 
 
 class Hubs(Feature):
@@ -101,16 +101,16 @@ class Hubs(Feature):
         names = [flow.name for flow in self.flows]
         for _ in range(self._rng.randint(1, EXECUTIONS_AT_MOST)):
             await self._begin(self._rng.choice(names))
-            await asyncio.sleep(self._rng.random() * self._seconds / 4)
+            await sleep(self._rng.random() * self._seconds / 4)
         while any(id in world.open() for id in self.started):
-            await asyncio.sleep(1)
+            await sleep(1)
             await self._meddle()
         self._busy = False
 
     async def _hub(self) -> None:
         """Instances end, for as long as the world lives: a replay may begin some at any time."""
         while True:
-            await asyncio.sleep(1)
+            await sleep(1)
             for id in self.hub.alive():
                 if self.hub.instances[id].status is InstanceStatus.RUNNING:
                     await self._maybe_end(id)
@@ -122,7 +122,7 @@ class Hubs(Feature):
                 engine = self.world.client.engine
                 answer = await submit.start(engine, TENANT, workflow, {}, key=key)
             except (StoreError, WeftError):
-                await asyncio.sleep(1)
+                await sleep(1)
                 continue
             self.started.append(answer.id)
             return

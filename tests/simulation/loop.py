@@ -13,7 +13,8 @@ import asyncio
 import contextvars
 import heapq
 import random
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
 from typing import Any
 
 _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
@@ -53,7 +54,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._rng = rng
         self._now = 0.0
         self._runnable: list[asyncio.Handle] = []
-        self._ready = self._runnable  # type: ignore[assignment]  # call_soon only appends
+        self._ready = self._runnable  # type: ignore[assignment]  # for call_soon_threadsafe
+        self._timers: list[tuple[float, asyncio.TimerHandle]] = []  # a heap
+        self.alive: set[asyncio.Task[Any]] = set()
+        """Also what only hangs together with itself: a crashed process's task that was collected as
+        garbage would run its `finally` after all, whenever Python happens to collect."""
         self.steps = 0
         self.failed: Callable[[str], None] = lambda text: None  # told of what nobody awaits
         self.set_exception_handler(lambda loop, context: None)
@@ -88,49 +93,65 @@ class SimLoop(asyncio.BaseEventLoop):
             self._runnable += process.parked
             process.parked = []
 
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        """As asyncio's, without its looks at whether the loop is debugged: it is half of a run."""
+        handle = _Handle(callback, args, self, context)
+        self._runnable.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """In `delay` virtual seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """At a virtual time."""
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, timer))
+        return timer
+
     def _run_once(self) -> None:
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        ready = self._runnable
-        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now + 1e-9):  # type: ignore[attr-defined]
-            handle = heapq.heappop(scheduled)
-            if (
-                not handle._cancelled
-            ):  # what is left of a float must pass, too, or time stands still
-                self._now = max(self._now, handle._when)  # type: ignore[attr-defined]
-            handle._scheduled = False  # type: ignore[attr-defined]
-            if not handle._cancelled:
-                ready.append(handle)
-        if not ready:
-            if self._stopping:  # type: ignore[attr-defined]
-                return
-            if not scheduled:
-                raise Stuck("nothing is ready and no timer is set")
-            self._now = max(self._now, scheduled[0]._when)  # type: ignore[attr-defined]
-            return
-        position = int(self._rng.random() * len(ready))
-        handle = ready[position]
-        ready[position] = ready[-1]
-        ready.pop()
-        if handle._cancelled:
-            return
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise Stuck(f"more than {MAX_STEPS} callbacks, at {self._now} s")
-        process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
-        if process is not None:
-            if process.dead:
-                process.parked.append(handle)  # for the undertaker, when the run is over
-                return
-            if process.frozen_until > self._now:
-                process.parked.append(handle)
-                return
-            process.steps += 1
-            if process.step is not None:
-                process.step()
-                if process.dead or process.frozen_until > self._now:
-                    process.parked.append(handle)
-                    return
-        handle._run()
+        """Callbacks one by one until the loop is stopped. In one function: calls are dear here."""
+        timers, ready, random = self._timers, self._runnable, self._rng.random
+        while not self._stopping:  # type: ignore[attr-defined]
+            while timers and (timers[0][0] <= self._now + 1e-9 or timers[0][1]._cancelled):  # type: ignore[attr-defined]
+                when, timer = heapq.heappop(timers)
+                if not timer._cancelled:  # type: ignore[attr-defined]
+                    # What is left of a float must pass, too, or time stands still.
+                    self._now = max(self._now, when)
+                    ready.append(timer)
+            if not ready:
+                if not timers:
+                    raise Stuck("nothing is ready and no timer is set")
+                self._now = max(self._now, timers[0][0])
+                continue
+            position = int(random() * len(ready))
+            handle = ready[position]
+            ready[position] = ready[-1]
+            ready.pop()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                raise Stuck(f"more than {MAX_STEPS} callbacks, at {self._now} s")
+            process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
+            if process is not None and not self._runs(process):
+                process.parked.append(handle)  # of the dead: for the undertaker, in the end
+                continue
+            handle._run()
+
+    def _runs(self, process: Process) -> bool:
+        """Whether the process can take a step, and is still alive and awake after its look."""
+        if process.dead or process.frozen_until > self._now:
+            return False
+        process.steps += 1
+        if process.step is None:
+            return True
+        process.step()
+        return not process.dead and process.frozen_until <= self._now
 
     def _process_events(self, event_list: Any) -> None:
         """There are no file descriptors here."""
@@ -145,15 +166,66 @@ class SimLoop(asyncio.BaseEventLoop):
             process.step, process.dead, process.frozen_until = None, False, 0.0
             self._runnable += process.parked
             process.parked = []
-        while left := [task for task in asyncio.all_tasks(self) if not task.done()]:
+        while left := [task for task in self.alive if not task.done()]:
             for task in left:
                 task.cancel()
             self.run_until_complete(_end(left))
         self.close()
 
 
+class _Handle(asyncio.Handle):
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Any) -> None:
+        _fill(self, callback, args, loop, context)
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Any) -> None:
+        _fill(self, callback, args, loop, context)
+        self._when = when
+        self._scheduled = False  # not in asyncio's own heap
+
+
+def _fill(handle: Any, callback: Any, args: Any, loop: Any, context: Any) -> None:
+    handle._context = contextvars.copy_context() if context is None else context
+    handle._loop = loop
+    handle._callback = callback
+    handle._args = args
+    handle._cancelled = False
+    handle._repr = handle._source_traceback = None
+
+
+async def sleep(seconds: float) -> None:
+    """`asyncio.sleep` in a `SimLoop`, of which most of a run consists."""
+    if seconds <= 0:
+        await _turn()
+        return
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(seconds, _wake, future)
+    try:
+        await future
+    except BaseException:
+        timer.cancel()
+        raise
+
+
+@types.coroutine
+def _turn() -> Generator[None]:
+    yield
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def _task(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+    loop.alive.add(task)
     task.add_done_callback(_background, context=contextvars.Context())
     return task
 
@@ -161,8 +233,9 @@ def _task(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
 def _background(task: asyncio.Task[Any]) -> None:
     """What the engine runs in the background must handle its own errors: nobody else would see
     them."""
+    loop: Any = task.get_loop()
+    loop.alive.discard(task)
     if task.get_name().startswith("weft-") and not task.cancelled() and task.exception():
-        loop: Any = task.get_loop()
         loop.failed(f"background task {task.get_name()} raised {task.exception()!r}")
 
 

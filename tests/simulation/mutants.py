@@ -45,7 +45,7 @@ class Mutant:
     new: str
     also: tuple[ModuleType, ...] = ()
     feature: str = ""  # only seeds that exercise this part, see `run.KINDS`
-    first: int = 0  # seeds are searched from here on: before it none finds this one
+    first: int = 0  # seeds are searched from here on, shortly before one that finds this one
 
     def apply(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Until the test ends."""
@@ -173,6 +173,7 @@ MUTANTS = (
         "_item_result",
         " and state.items[item] == Code.QUEUED",
         "",
+        first=2,
     ),
     Mutant(
         "signal that was taken is taken in again",
@@ -180,7 +181,7 @@ MUTANTS = (
         "WorkingState.knows_signal",
         "return buffered or id in self.consumed.values() or mark_of(id) in self.taken.values()",
         "return buffered",
-        first=105,
+        first=108,
     ),
     Mutant(
         "sweeper that forgets signals",
@@ -196,6 +197,7 @@ MUTANTS = (
         "compensate",
         "reversed(fold.undo)",
         "fold.undo",
+        first=11,
     ),
     Mutant(
         "undone while others are in flight",
@@ -203,7 +205,7 @@ MUTANTS = (
         "compensate",
         "if fold.unsettled():",
         "if False:",
-        first=35,
+        first=36,
     ),
     Mutant(
         "the last compensation forgotten",
@@ -261,7 +263,7 @@ MUTANTS = (
         "_reset",
         "codes[task] in SKIPPED_CODES",
         "codes[task] in SKIPPED_CODES | {Code.COMPLETED}",
-        first=64,
+        first=65,
     ),
     Mutant(
         "the same wish heard again is refused",

@@ -76,6 +76,7 @@ MUTANTS = (
         "return Gate.WAIT if breaker.probe and breaker.probe.until > now else Gate.PROBE",
         "return Gate.PROBE",
         feature=OUTAGE,
+        first=50,
     ),
     Mutant(
         "tasks run although the breaker is open",
@@ -84,6 +85,7 @@ MUTANTS = (
         "return Gate.PROBE if until is not None and until <= now else Gate.WAIT",
         "return Gate.RUN",
         feature=OUTAGE,
+        first=25,
     ),
     Mutant(
         "probe before the breaker's time is over",
@@ -92,6 +94,7 @@ MUTANTS = (
         "min(breaker.until, seen_at + breaker.span_ms)",
         "breaker.until - breaker.span_ms // 2",
         feature=OUTAGE,
+        first=25,
     ),
     Mutant(
         "execution of an event not derived from it",
@@ -138,7 +141,7 @@ MUTANTS = (
         'await instances.ask(engine, lambda hub: hub.status(instance["id"]))',
         "None",
         feature=HUBS,
-        first=76,
+        first=150,
     ),
     Mutant(
         "signal recorded as raised and not raised",
@@ -155,6 +158,7 @@ MUTANTS = (
         "if_match=found.etag",
         "if_match=None",
         feature=CROWDS,
+        first=60,
     ),
     Mutant(
         "signal that begins an execution without a place",

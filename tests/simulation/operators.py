@@ -7,12 +7,12 @@ Also the pattern for further actors: a coroutine that asks the plan at a place o
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from orchestrator.domain.errors import WeftError
 from orchestrator.engine import control
 from orchestrator.ports import StoreError, TransportError
+from tests.simulation.loop import sleep
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -31,7 +31,7 @@ TENANT = "acme"
 async def operator(world: World) -> None:
     """Acts on stored executions while faults last, then lets everything go on."""
     while world.plan.enabled:
-        await asyncio.sleep(world.rng.random() * 2)
+        await sleep(world.rng.random() * 2)
         fault = world.plan.at("operator", world.chances.operators)
         known = sorted(world.watch.statuses)
         if fault is None or not known:
@@ -44,7 +44,7 @@ async def operator(world: World) -> None:
             answered = False
             while not answered:
                 answered = await _act(world, id, "resume")
-                await asyncio.sleep(1)
+                await sleep(1)
 
 
 async def _act(world: World, id: str, name: str) -> bool:

@@ -8,7 +8,6 @@ or saw itself (session consistency).
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,6 +29,7 @@ from orchestrator.ports import (
     Unavailable,
 )
 from tests.simulation.faults import Fault
+from tests.simulation.loop import sleep
 
 if TYPE_CHECKING:
     from tests.simulation.process import Worker
@@ -54,7 +54,7 @@ class SimClock:
 
     async def sleep(self, ms: int) -> None:
         """Virtual time: spans are right, however wrong the wall clock is."""
-        await asyncio.sleep(max(0, ms) / 1000)
+        await sleep(max(0, ms) / 1000)
 
 
 class SimIds:
@@ -80,12 +80,12 @@ class Port:
     async def _hop(self) -> None:
         """The way there or back: a moment in which others run."""
         roll = self._world.rng.random()
-        await asyncio.sleep(0 if roll < 0.3 else roll * 0.02)
+        await sleep(0 if roll < 0.3 else roll * 0.02)
 
     async def _before(self, fault: Fault | None) -> None:
         await self._hop()
         if fault is not None and fault.kind == "slowBefore":
-            await asyncio.sleep(fault.size / 1000)
+            await sleep(fault.size / 1000)
         if fault is not None and fault.kind == "crashBefore":
             await self._worker.crash()
 
@@ -94,7 +94,7 @@ class Port:
             await self._worker.crash()
         await self._hop()
         if fault is not None and fault.kind == "slowAfter":
-            await asyncio.sleep(fault.size / 1000)
+            await sleep(fault.size / 1000)
 
 
 def _refuse(fault: Fault | None) -> None:

@@ -16,7 +16,7 @@ from orchestrator.engine import execute, orchestrate, relay, sweep
 from orchestrator.engine.core import Engine
 from orchestrator.engine.incoming import Incoming
 from orchestrator.ports import Received, StoreError, TransportError, Unavailable
-from tests.simulation.loop import Process
+from tests.simulation.loop import Process, sleep
 from tests.simulation.ports import (
     SimActivities,
     SimClock,
@@ -147,7 +147,7 @@ async def _receive(worker: Worker, queue: str, most: int) -> list[Received]:
     world = worker.world
     while True:
         if world.now() < world.broker_down_until:
-            await asyncio.sleep(1)
+            await sleep(1)
             continue
         found = await world.broker.receive(queue, most, RECEIVE_MS)
         if found:
@@ -211,7 +211,7 @@ async def _attempt(worker: Worker, message: Received, room: asyncio.Semaphore) -
 
 async def _renew(worker: Worker, message: Received) -> None:
     while True:
-        await asyncio.sleep(RENEW_S)
+        await sleep(RENEW_S)
         try:
             await worker.world.broker.renew(message)
         except TransportError:
@@ -224,7 +224,7 @@ async def feed(worker: Worker) -> None:
     world = worker.world
     while True:
         longest = 2 if world.plan.enabled else 20
-        await asyncio.sleep(0.05 + world.rng.random() * longest)
+        await sleep(0.05 + world.rng.random() * longest)
         if world.feed_owner not in (None, worker.process):
             if world.feed_owner.dead:
                 world.feed_owner = worker.process
@@ -245,7 +245,7 @@ async def sweeper(worker: Worker) -> None:
     world = worker.world
     while True:
         period = 45 if world.ended() else 15
-        await asyncio.sleep(period * (0.5 + world.rng.random()))
+        await sleep(period * (0.5 + world.rng.random()))
         try:
             await sweep.sweep(worker.engine)
         except StoreError:

@@ -20,6 +20,7 @@ from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.ports import StoreError, TransportError
 from tests.simulation.faults import Fault
+from tests.simulation.loop import sleep
 from tests.simulation.process import Worker
 from tests.simulation.watch_letters import public_id
 
@@ -72,7 +73,7 @@ class Redrive:
         """Act while faults last, then wait for every answer."""
         world = self.world
         while world.plan.enabled:
-            await asyncio.sleep(world.rng.random() * 2)
+            await sleep(world.rng.random() * 2)
             fault = world.plan.at("redrive", world.chances.redrive)
             deed = None if fault is None else self._deed(fault)
             if fault is not None and deed is not None:
@@ -126,7 +127,7 @@ class Redrive:
             deed.cut = True
             if deed.action == "replay" and deed.key is None:
                 return
-            await asyncio.sleep(self.world.rng.random() * 5)
+            await sleep(self.world.rng.random() * 5)
 
     async def _call(self, deed: Deed, instance: Worker) -> bool:
         """Whether it was answered, be it with a refusal."""
@@ -149,12 +150,12 @@ class Redrive:
         process = instance.process
         assert process is not None
         while process.dead:  # the supervisor starts another
-            await asyncio.sleep(0.5)
+            await sleep(0.5)
             process = instance.process
         instance.spawn(ask, instance)
         waited = 0.0
         while not answers and not process.dead and waited < PATIENCE_S:
-            await asyncio.sleep(0.2)
+            await sleep(0.2)
             waited += 0.2
         return bool(answers) and answers[0]
 
@@ -182,7 +183,7 @@ async def finish_held(world: World) -> None:
                 await letters_act.act(world.client.engine, TENANT, public_id(letter), wish)
             except (WeftError, StoreError, TransportError):
                 continue
-        await asyncio.sleep(5)
+        await sleep(5)
 
 
 def _kind(deed: Deed) -> str:

@@ -6,7 +6,6 @@ is dropped only if it was late and the policy says so, and only the newest leade
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from orchestrator.engine import schedule, schedules
 from orchestrator.ports import StoreError
 from tests.simulation import flows
 from tests.simulation.features import Feature
+from tests.simulation.loop import sleep
 from tests.simulation.ports import START
 from tests.simulation.profile import Profile
 from tests.simulation.store import Commit
@@ -200,7 +200,7 @@ async def scheduler(worker: Worker) -> None:
     world = worker.world
     while True:
         idle = all(feature.done() for feature in world.features)
-        await asyncio.sleep((IDLE_S if idle else PERIOD_S) * (0.5 + world.rng.random()))
+        await sleep((IDLE_S if idle else PERIOD_S) * (0.5 + world.rng.random()))
         try:
             await schedule.run_due(worker.engine)
         except StoreError:

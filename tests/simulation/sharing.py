@@ -6,7 +6,6 @@ lease; no process runs more tasks than it holds slots for; and in the end all sl
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from orchestrator.engine.lanes import Lanes
 from orchestrator.ports import ActivityCall
 from tests.simulation.features import Feature
 from tests.simulation.flows import Flow
+from tests.simulation.loop import sleep
 from tests.simulation.profile import Profile
 from tests.simulation.store import Commit
 
@@ -55,7 +55,7 @@ class Sharing(Feature):
         """Another tenant has work, too, as long as there are faults."""
         while self.world.plan.enabled:
             worker.engine.part(Lanes).note(["somebody-else"])
-            await asyncio.sleep(30)
+            await sleep(30)
 
     def commit(self, commit: Commit) -> None:
         """Every change of the slots."""

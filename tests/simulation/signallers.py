@@ -9,7 +9,6 @@ signals of one name a task takes does not change the outcome.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.errors import WeftError
@@ -17,6 +16,7 @@ from orchestrator.domain.taken import mark_of, unpack_taken
 from orchestrator.domain.topology import EXECUTIONS
 from orchestrator.engine import signals
 from orchestrator.ports import StoreError, TransportError
+from tests.simulation.loop import sleep
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -37,7 +37,7 @@ def payload_of(name: str) -> dict[str, Any]:
 async def signaller(world: World) -> None:
     """Sends while faults last; then serves whoever waits, for as long as the world lives."""
     while world.plan.enabled:
-        await asyncio.sleep(world.rng.random() * 2)
+        await sleep(world.rng.random() * 2)
         fault = world.plan.at("signals", world.chances.signals)
         known = sorted(world.watch.statuses)
         if fault is None or not known:
@@ -52,7 +52,7 @@ async def signaller(world: World) -> None:
             await _send(world, id, name, key, client)
     count = 0
     while True:
-        await asyncio.sleep(5)
+        await sleep(5)
         for id in world.open():
             state = world.state(id)
             if state is None:

@@ -54,6 +54,7 @@ class Version:
     raw: bytes | None
     fields: dict[str, Any]  # top-level scalars, for queries
     expires_at: int | None
+    body: dict[str, Any] | None = None  # for who looks and changes nothing; parsed when first asked
 
     def alive(self, now: int) -> bool:
         """Whether a reader sees it."""
@@ -78,6 +79,8 @@ class MemoryStore:
         self._history: dict[str, dict[Partition, dict[str, list[Version]]]] = {
             name: {} for name in CONTAINERS
         }
+        self._latest: dict[str, dict[Key, Version]] = {name: {} for name in CONTAINERS}
+        """In the order of the commits: a reader of changes looks at what is new to it only."""
         self._swept: dict[str, dict[Key, None]] = {name: {} for name in CONTAINERS}
         self.lsn = 0
         self._bodies: dict[tuple[str, Partition | None], tuple[int, dict[Key, Any]]] = {}
@@ -181,12 +184,13 @@ class MemoryStore:
                 raise BadCursor(f"not a cursor of {container} in this store")
             after = int(match[2])
         now = self._now()
-        rows = sorted(
-            (versions[-1].lsn, id, versions[-1])
-            for documents in self._history[container].values()
-            for id, versions in documents.items()
-            if versions[-1].lsn > after and versions[-1].alive(now)
-        )[:limit]
+        rows: list[tuple[int, str, Version]] = []
+        for (_, id), version in reversed(self._latest[container].items()):
+            if version.lsn <= after:
+                break
+            if version.alive(now):
+                rows.append((version.lsn, id, version))
+        rows = rows[::-1][:limit]
         if rows:
             after = rows[-1][0]
         return ChangePage(
@@ -244,6 +248,7 @@ class MemoryStore:
         self._check(container, partition)
         bodies = encode_batch(container_spec(container), partition, operations)
         history, now = self._history[container].setdefault(partition, {}), self._now()
+        latest = self._latest[container]
         trial: dict[str, Version | None] = {}
         before: dict[str, Version | None] = {}
         etags: list[str] = []
@@ -266,14 +271,17 @@ class MemoryStore:
         for id, new in trial.items():
             version = new or Version(lsn, None, {}, None)
             history.setdefault(id, []).append(version)
+            latest.pop((partition, id), None)
+            latest[partition, id] = version
             if "sweepAt" in version.fields:
                 self._swept[container][partition, id] = None
             else:
                 self._swept[container].pop((partition, id), None)
         if self.observers:
             changes = [(id, _body(before[id]), _body(trial[id])) for id in trial]
+            commit = Commit(lsn, container, partition, changes)
             for observer in self.observers:
-                observer(Commit(lsn, container, partition, changes))
+                observer(commit)
         return etags
 
     def _open(self) -> None:
@@ -295,7 +303,7 @@ class MemoryStore:
         everything = self._history[container]
         some = everything if partition is None else {partition: everything.get(partition, {})}
         found = {
-            (owner, id): orjson.loads(versions[-1].raw)
+            (owner, id): _body(versions[-1])
             for owner, documents in some.items()
             for id, versions in documents.items()
             if versions[-1].raw is not None
@@ -309,7 +317,12 @@ class MemoryStore:
 
 
 def _body(version: Version | None) -> dict[str, Any] | None:
-    return None if version is None or version.raw is None else orjson.loads(version.raw)
+    """To look at, not to change: parsed once, however often it is looked at."""
+    if version is None or version.raw is None:
+        return None
+    if version.body is None:
+        version.body = orjson.loads(version.raw)
+    return version.body
 
 
 def _version(lsn: int, body: dict[str, Any], raw: bytes, now: int) -> Version:

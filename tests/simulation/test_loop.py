@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 
 from tests.simulation.loop import SimLoop
@@ -29,3 +30,26 @@ def test_what_ends_may_begin_something_and_that_is_ended_too() -> None:
     loop.run_until_complete(live())
     loop.finish([])
     assert [task.cancelled() for task in begun] == [True, True]
+
+
+def test_what_only_hangs_together_with_itself_is_not_collected() -> None:
+    """A crashed process's task whose `finally` ran when Python happened to collect made one seed
+    two runs: after another seed, it was not the run that it was alone."""
+    loop = SimLoop(random.Random(1))
+    ended: list[str] = []
+
+    async def crash() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("ended")
+
+    async def live() -> None:
+        loop.spawn(None, crash())
+        await asyncio.sleep(1)
+        gc.collect()
+        assert not ended
+
+    loop.run_until_complete(live())
+    loop.finish([])
+    assert ended == ["ended"]

@@ -48,6 +48,7 @@ class Watch:
         self.claims: Counter[tuple[str, str]] = Counter()  # (execution, task document) -> claims
         self.started: set[tuple[str, str, int]] = set()
         self.sent: dict[tuple[str, str], OutMessage] = {}
+        self.ids: set[str] = set()  # of what was sent
         self.leases: dict[tuple[str, str, int], int] = {}  # until when each attempt has its task
         self.deadlines: dict[tuple[str, str], int] = {}  # of the tasks last dispatched
         self.statuses: dict[str, str] = {}
@@ -100,9 +101,8 @@ class Watch:
                 self.fail(f"{execution}: {new['id']} was used twice")
             self.outboxes.add(new["id"])
             return
-        ids = {id for _, id in self.sent}
         name = old["id"].removeprefix("outbox:")
-        if any(f"{name}.{position}" not in ids for position in range(len(old["messages"]))):
+        if any(f"{name}.{position}" not in self.ids for position in range(len(old["messages"]))):
             self.fail(f"{execution}: {old['id']} was removed before it was sent")
 
     def _allowed(self, execution: str, old: Any, new: Any) -> None:
@@ -258,6 +258,7 @@ class Watch:
         """Called by the broker for each message that is sent."""
         key = (message.queue, message.message_id)
         first = self.sent.setdefault(key, message)
+        self.ids.add(message.message_id)
         if first is not message and (
             first.body != message.body
             or first.due_at != message.due_at

@@ -25,7 +25,7 @@ from tests.simulation import behaviour
 from tests.simulation.broker import MemoryBroker
 from tests.simulation.faults import FaultPlan
 from tests.simulation.flows import Flow
-from tests.simulation.loop import Process, SimLoop
+from tests.simulation.loop import Process, SimLoop, sleep
 from tests.simulation.ports import START
 from tests.simulation.process import ACTORS, Worker
 from tests.simulation.profile import Profile
@@ -121,6 +121,8 @@ class World:
         self.features: list[Feature] = []
         self.more_flows: list[Flow] = []  # beside those that clients start
         self._shapes: dict[str, list[tuple[list[int], str]]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._flows: dict[str, Flow] = {}
 
     def adopt(self, features: list[Feature]) -> None:
         """Take in the parts that this run exercises."""
@@ -159,7 +161,7 @@ class World:
             left = end - self.loop.time()
             if left <= 0:
                 break
-            await asyncio.sleep(min(1.0, left))
+            await sleep(min(1.0, left))
         return False
 
     async def guarded(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -210,7 +212,10 @@ class World:
 
     def names(self, execution: str) -> list[str]:
         """Ids of the tasks, compensations included, by position."""
-        return list(all_tasks(self.flow(execution).definition))
+        flow = self.flow(execution)
+        if flow.name not in self._names:
+            self._names[flow.name] = list(all_tasks(flow.definition))
+        return self._names[flow.name]
 
     def accepted(self) -> list[str]:
         """Executions that a client was told of."""
@@ -228,9 +233,12 @@ class World:
         """The workflow that an execution runs."""
         doc = self.document(execution)
         assert doc is not None
-        known = [*(one.flow for one in self.submissions), *self.more_flows]
-        flows = (flow for one in known for flow in one.family())
-        return next(flow for flow in flows if flow.name == doc["workflow"])
+        name = doc["workflow"]
+        if name not in self._flows:
+            known = [*(one.flow for one in self.submissions), *self.more_flows]
+            flows = (flow for one in known for flow in one.family())
+            self._flows[name] = next(flow for flow in flows if flow.name == name)
+        return self._flows[name]
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -253,7 +261,7 @@ class World:
 
     async def submit(self, submission: Submission) -> None:
         """A client: asks again with its key until it is answered; without a key, only once."""
-        await asyncio.sleep(submission.at)
+        await sleep(submission.at)
         flow = submission.flow
         while not submission.execution:
             try:
@@ -268,7 +276,7 @@ class World:
             except (StoreError, TransportError, WeftError):
                 if submission.key is None:
                     return
-                await asyncio.sleep(self.rng.random() * 5)
+                await sleep(self.rng.random() * 5)
         same = {one.execution for one in self.submissions
                 if one.key == submission.key and one.execution}  # fmt: skip
         if submission.key is not None and len(same) > 1:
@@ -277,7 +285,7 @@ class World:
     async def chaos(self) -> None:
         """Things that happen to the broker, the clocks and the cloud at large."""
         while self.plan.enabled:
-            await asyncio.sleep(self.rng.random())
+            await sleep(self.rng.random())
             fault = self.plan.at("chaos", self.chances.chaos)
             if fault is None:
                 continue

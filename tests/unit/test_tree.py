@@ -11,8 +11,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 SOURCES = ("orchestrator", "activities", "bench", "samples", "tests")
 MAX_LINES = 330
@@ -21,6 +19,9 @@ LONG = {
     "tests/": 430,  # long tables of cases
 }
 """Path prefix -> its own limit of lines."""
+
+ROOMS = ("orchestrator/functions/", "orchestrator/local/", "function_app")
+"""Of `azure.functions`."""
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist"})
 TEXT = frozenset(
@@ -68,35 +69,53 @@ def test_the_walk_finds_the_tree() -> None:
     assert not [one for one in names if ".venv" in one or "__pycache__" in one]
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=name)
-def test_a_file_is_small_and_says_why_it_exists(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    lines = text.count("\n")
-    limits = [limit for prefix, limit in LONG.items() if name(path).startswith(prefix)]
-    assert lines <= max([MAX_LINES, *limits]), f"{lines} lines: split it by concern"
-    if text.strip():  # an empty __init__.py has nothing to say
-        assert ast.get_docstring(ast.parse(text)), "no module docstring"
+def all_but(faults: dict[Path, str]) -> None:
+    """One test for all files (a thousand tests cost more than what they look at), and each fault
+    named with its file."""
+    assert not faults, "\n".join(f"{name(path)}: {fault}" for path, fault in faults.items())
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_azure_functions_stays_in_its_rooms(path: Path) -> None:
+def test_files_are_small_and_say_why_they_exist() -> None:
+    faults: dict[Path, str] = {}
+    for path in PYTHON:
+        text = path.read_text(encoding="utf-8")
+        lines = text.count("\n")
+        limits = [limit for prefix, limit in LONG.items() if name(path).startswith(prefix)]
+        if lines > max([MAX_LINES, *limits]):
+            faults[path] = f"{lines} lines: split it by concern"
+        elif text.strip() and not ast.get_docstring(ast.parse(text)):
+            faults[path] = "no module docstring"  # an empty __init__.py has nothing to say
+    all_but(faults)
+
+
+def test_azure_functions_stays_in_its_rooms() -> None:
     """import-linter knows external packages by their first name only, and adapters/azure may use
     the SDKs, but not the programming model."""
-    if name(path).startswith(("orchestrator/functions/", "orchestrator/local/", "function_app")):
-        return
+    faults: dict[Path, str] = {}
+    for path in PRODUCT:
+        if name(path).startswith(ROOMS):
+            continue
+        for imported in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            if imported.startswith("azure.functions"):
+                faults[path] = f"imports {imported}"
+    all_but(faults)
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Full names of what a module imports, wherever in it."""
     imported: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported |= {f"{node.module}.{alias.name}" for alias in node.names}
-    assert not [one for one in imported if one.startswith("azure.functions")]
+    return imported
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_no_path_of_a_machine_and_no_registry_address(path: Path) -> None:
-    found = OF_THIS_MACHINE.search(path.read_text(encoding="utf-8"))
-    assert found is None, f"{found[0]!r} is of one machine only"
+def test_no_path_of_a_machine_and_no_registry_address() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    found = {path: OF_THIS_MACHINE.search(text) for path, text in texts.items()}
+    all_but({path: f"{one[0]!r} is of one machine only" for path, one in found.items() if one})
 
 
 def test_the_search_finds_what_it_must() -> None:

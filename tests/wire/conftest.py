@@ -1,4 +1,4 @@
-"""What the wire tests share. Opening a link takes the SDK half a second: once per session."""
+"""What the wire tests share. Links are opened once per session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
+from tests.wire.servicebus_pace import hurried_sdk, sdk_at_its_own_pace
 from tests.wire.servicebus_support import ServiceBusPair
+
+__all__ = ["hurried_sdk", "sdk_at_its_own_pace", "servicebus_links"]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

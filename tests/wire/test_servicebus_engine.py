@@ -222,6 +222,7 @@ async def test_retries_are_never_dropped_by_duplicate_detection_nor_count_as_del
     await finished(world, started.id, 3)
 
 
+@pytest.mark.usefixtures("sdk_at_its_own_pace")
 async def test_a_start_after_ten_idle_minutes_stays_on_the_fast_path(make: MakeBusWorld) -> None:
     """Azure/azure-sdk-for-python#38627, #10127, #15749: the first send after an idle detach."""
     world = await make(a=lambda call: "a")

@@ -54,9 +54,10 @@ async def test_async_activity_that_swallows_cancellation_does_not_hold_the_calle
 
 
 async def test_wait_for_ends_at_the_timeout_although_the_activity_does_not() -> None:
-    release = asyncio.Event()
+    started, release = asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
+        started.set()
         while not release.is_set():
             try:
                 await release.wait()
@@ -65,8 +66,10 @@ async def test_wait_for_ends_at_the_timeout_although_the_activity_does_not() -> 
 
     runner = runner_of(stubborn)
     call = make_call("stubborn")
+    running = asyncio.create_task(runner.run(call))
+    await started.wait()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(runner.run(call), 0.01)
+        await asyncio.wait_for(running, 0.01)
     assert call.cancelled
     assert runner.stuck() == 1
     release.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import cli_shapes as shapes
@@ -18,10 +19,11 @@ EXECUTION_COMMANDS = ["show", "watch", "history", "verify"]
 
 
 @pytest.fixture
-def unused() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+def unused() -> Iterator[str]:
+    """Taken and not listened at, so that no server of another test comes there meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 COMMANDS = [["list"], ["start", "x"], ["publish", "-"], *([c, "e1"] for c in EXECUTION_COMMANDS)]

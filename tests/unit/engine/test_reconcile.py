@@ -168,7 +168,7 @@ async def test_what_is_right_at_the_second_look_is_no_gap(make: MakeWorld) -> No
     world, _ = await open_world(make)
     await world.start("flow")
     looking = asyncio.create_task(reconcile.reconcile(world.engine))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not world.clock.sleeping():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
     await catch_up(world)
