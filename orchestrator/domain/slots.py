@@ -25,7 +25,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """All holders by their tokens. `full_at`: when all slots were last seen taken (epoch ms)."""
+    """All holders by their tokens. `full_at`: when somebody was last refused one (epoch ms)."""
 
     holders: Mapping[str, Holding] = field(default_factory=dict[str, Holding])
     full_at: int = 0
@@ -62,8 +62,7 @@ def hold(
     count = max(used, min(wanted, left))
     holders = {**others, token: Holding(count, now + lease_ms)} if count > 0 else others
     after = replace(before, holders=holders)
-    full = after.held(now) >= limit or count < wanted
-    return replace(after, full_at=now) if full else after
+    return replace(after, full_at=now) if count < wanted else after
 
 
 def without_expired(before: Slots, now: int) -> Slots:

@@ -121,7 +121,8 @@ async def inputs_of(
             lost.append((task, item))
     inputs += overdue.inputs(aggregate.workflow, list(late.items()))
     if lost and not resuming:
-        lost = await without_postponed(engine, aggregate, lost, found)
+        patient = aggregate.silence_ms < engine.tunables.max_silence_ms
+        lost = await without_postponed(engine, aggregate, lost, found, patient=patient)
     if lost:
         inputs.append(
             Lost(

@@ -2,7 +2,9 @@
 
 Their messages are on their way, but nothing in their documents says so: the sweeper and the `check`
 of an execution would take them for lost, and send one more message each time, for as long as they
-wait.
+wait. An open breaker lets nothing run, and what was lost is found when it closes. Slots are taken
+and free again all the time, and of a busy tenant somebody always waits: so what a lost message
+leaves behind would wait for ever. After the longest silence that is no excuse any more.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from orchestrator.engine.core import Engine
 from orchestrator.engine.slots import SlotBook
 
 
-async def is_postponed(engine: Engine, doc: dict[str, Any]) -> bool:
-    """Whether an overdue task document is one whose retry waits for its breaker or a slot. A lease
-    that expired is always looked after: its worker is dead."""
+async def is_postponed(engine: Engine, doc: dict[str, Any], *, patient: bool = True) -> bool:
+    """Whether an overdue task document is one whose retry waits for its breaker or, for as long as
+    the caller is `patient`, a slot. A lease that expired is always looked after: its worker is
+    dead."""
     if doc["status"] != TaskStatus.RETRYING.value:
         return False
-    if await engine.part(SlotBook).busy(doc["tenantId"]):
+    if patient and await engine.part(SlotBook).busy(doc["tenantId"]):
         return True
     dependency = doc.get("dependency")
     return bool(dependency) and await engine.part(Breakers).postponed(doc["tenantId"], dependency)
@@ -35,11 +38,13 @@ async def without_postponed(
     aggregate: Aggregate,
     lost: list[tuple[int, int | None]],
     docs: Mapping[str, dict[str, Any]],
+    *,
+    patient: bool = True,
 ) -> list[tuple[int, int | None]]:
-    """Those of the (task, item) that nobody works on and that neither a breaker nor the lack of a
-    slot holds up. `docs`: task documents by id; they know the dependency where an expression or an
-    operator's input made it."""
-    if lost and await engine.part(SlotBook).busy(aggregate.partition[0]):
+    """Those of the (task, item) that nobody works on and that neither a breaker nor, if the caller
+    is `patient`, the lack of a slot holds up. `docs`: task documents by id; they know the
+    dependency where an expression or an operator's input made it."""
+    if lost and patient and await engine.part(SlotBook).busy(aggregate.partition[0]):
         return []
     held: dict[tuple[int, str], bool] = {}
     left: list[tuple[int, int | None]] = []

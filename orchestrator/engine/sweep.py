@@ -56,7 +56,7 @@ async def sweep(engine: Engine) -> SweepReport:
     for kind in CALLS:
         found = await _overdue(engine, kind, now)
         waiting[kind] = [doc for doc in found if not _recently(engine, doc, now)]
-    waiting["task"] = [doc for doc in waiting["task"] if not await is_postponed(engine, doc)]
+    waiting["task"] = [doc for doc in waiting["task"] if not await _postponed(engine, doc, now)]
     await slots.recount(engine)
     calls = [doc for docs in waiting.values() for doc in docs]
     if not await _send(engine, [call_for(engine, doc) for doc in calls]):
@@ -119,6 +119,11 @@ async def _overdue(engine: Engine, kind: str, now: int) -> list[dict[str, Any]]:
 
 def _key(doc: dict[str, Any]) -> tuple[object, ...]:
     return (doc["tenantId"], doc["executionId"], doc["id"], doc["sweepAt"])
+
+
+async def _postponed(engine: Engine, doc: dict[str, Any], now: int) -> bool:
+    late = now - doc["sweepAt"]
+    return await is_postponed(engine, doc, patient=late < engine.tunables.max_silence_ms)
 
 
 def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:

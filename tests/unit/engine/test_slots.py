@@ -288,6 +288,34 @@ async def test_waiting_for_a_slot_is_no_loss(make: MakeWorld) -> None:
     await asyncio.gather(*running, return_exceptions=True)
 
 
+async def test_a_message_that_is_lost_in_a_tenant_that_is_always_busy_is_sent_again(
+    make: MakeWorld,
+) -> None:
+    """Somebody always waits for a slot there, so that this cannot excuse a silence for ever."""
+    world = await make(tunables=limited(1), work=Work())
+    await started(world, 2)
+    running = deliver(world)
+    await settled()
+    lost = (await started(world, 1))[0].encode()
+    [message] = [one for one in world.transport.messages if lost in one.body]
+    world.transport.messages.remove(message)
+    for _ in range(80):  # forty minutes: a silence that doubles from one to fifteen
+        assert not [one for one in world.transport.messages if lost in one.body]
+        await world.clock.advance(30_000)
+        await sweep.sweep(world.engine)
+        await settled()
+        running += deliver(world)
+        await settled()
+        assert await world.engine.part(SlotBook).busy(TENANT)
+        if [one for one in world.transport.messages if lost in one.body]:
+            break
+    else:
+        pytest.fail("it is lost for ever")
+    for one in running:
+        one.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
 async def test_case_slot_leaks_the_recount_drops_holders_that_are_not_heard_of(
     make: MakeWorld,
 ) -> None:
