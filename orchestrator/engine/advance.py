@@ -68,6 +68,9 @@ async def advance(
             await places.left(engine, aggregate, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
+        if not aggregate.fresh and places.asks(aggregate, messages):
+            await once(True)  # others make room for whoever asks: it must not have ended since
+            return
         now = engine.clock.now()
         decision = await _decide(engine, aggregate, [*messages, *heard], now)
         if not decision.events:

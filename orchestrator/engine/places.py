@@ -57,8 +57,8 @@ YOUNG_MS: Final = 24 * 3600 * 1000
 """A holder whose document is not found counts this long: a replica may lag."""
 TELL_AGAIN_MS: Final = 120_000
 _ASKING: Final = frozenset({MessageType.PLACE, MessageType.EXECUTION_STARTED, MessageType.CHECK})
-"""What lets an execution ask for a place. One that had ended by then, and was remembered as it was
-before, has to give it back at once."""
+"""What lets an execution ask for a place. One that had ended by then, and was read from a replica
+that lags, has to give it back at once."""
 BY: Final = "concurrency"
 
 
@@ -98,6 +98,15 @@ async def header(
     name = "\n".join((tenant, workflow.name, jsonvalues.body_hash(key)))
     group = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
     return {"place": {"group": group, "limit": spec.limit, "policy": spec.policy.value}}
+
+
+def asks(aggregate: Aggregate, messages: Sequence[Message]) -> bool:
+    """Whether these messages may have an execution that has not ended ask for a place: it waits for
+    one, or was called about the one that it has."""
+    if "place" not in aggregate.header:
+        return False
+    called = any(message.type is MessageType.PLACE for message in messages)
+    return called or aggregate.state.started_at is None
 
 
 async def admitted(

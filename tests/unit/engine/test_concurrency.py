@@ -230,6 +230,27 @@ async def test_a_doubled_end_frees_nothing_twice(make: MakeWorld) -> None:
     assert await _states(world, b, c) == ["RUNNING", "PENDING"]
 
 
+async def test_a_process_that_remembers_an_execution_as_pending_asks_for_no_place_when_it_has_ended(
+    make: MakeWorld,
+) -> None:
+    """A copy of the message that began it: nobody has to make room for it."""
+    world = await make()
+    await world.publish(_flow("cancelPrevious"))
+    await _start(world, 1)
+    b = (await world.start("flow")).id
+    begins = world.transport.take(world.clock.now())
+    other = world.another("other")
+    await world.deliver(begins, other)
+    await world.settle()
+    assert await _states(world, b) == ["RUNNING"]
+    assert other.aggregates.get((TENANT, b)).state.status.value == "PENDING"
+    await _end(world, b)
+    (c,) = await _start(world, 1)
+    await world.deliver(begins, other)
+    await world.settle()
+    assert await _states(world, b, c) == ["CANCELLED", "RUNNING"]
+
+
 @pytest.mark.parametrize("lost", range(12))
 @pytest.mark.parametrize("policy", ["queue", "cancelPrevious"])
 async def test_an_answer_that_is_lost_anywhere_doubles_and_stops_nothing(
