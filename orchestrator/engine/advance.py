@@ -160,6 +160,9 @@ async def _hand_back_unseen(
     incoming: Sequence[Incoming],
 ) -> None:
     unseen = signal_docs.unseen(aggregate.state, messages)
+    if unseen and aggregate.state.status is ExecutionStatus.COMPENSATING:
+        await signal_docs.put_away(engine, aggregate.partition, unseen)  # nothing takes them now
+        return
     if unseen and aggregate.workflow.takes_signals:
         unseen = await signal_docs.still_unseen(engine, aggregate.partition, unseen)
     if unseen and not shapes.waiting_for(aggregate):

@@ -156,8 +156,8 @@ async def settle(engine: Engine, partition: tuple[str, str], keys: Collection[st
 
 
 async def put_away(engine: Engine, partition: tuple[str, str], messages: Sequence[Message]) -> None:
-    """Signals that came when the execution ended: nobody asks for them any more. They stay
-    RECEIVED: if an operator takes the execution up again, its next check finds them."""
+    """Signals that came when the execution ended, or began to undo: nobody asks for them any more.
+    They stay RECEIVED: if an operator takes the execution up again, its next check finds them."""
     await _mark(engine, partition, named(messages), {})
 
 

@@ -98,7 +98,7 @@ def judge_signals(world: World, execution: str) -> None:
     if len(set(known)) != len(known):
         world.fail(f"{execution}: a signal was taken twice: {taken} {buffered} {items}")
     for id, body in stored.items():
-        ended = state.get("endedAt") or world.now()
+        ended = _over_at(docs, state) or world.now()
         late = max(body["receivedAt"], world.healed_at) + RECOVERY_MS
         raised = body["status"] == "RAISED"  # to an orchestration, which `hubs` judges
         if body["key"] not in known and not raised and ended > late:
@@ -118,6 +118,18 @@ def judge_signals(world: World, execution: str) -> None:
             doc = docs[(TENANT, execution), f"task:{id}"]
             if doc["output"] != docs[(TENANT, execution), f"signal:{taken[at]}"]["payload"]:
                 world.fail(f"{execution}: the output of {id} is not its signal's payload")
+
+
+def _over_at(docs: dict[Any, Any], state: dict[str, Any]) -> int | None:
+    """When the execution ended for its signals: what undoes takes none, and may go on for long."""
+    begun = (
+        event["at"]
+        for body in docs.values()
+        if body["type"] == "events"
+        for event in body["events"]
+        if event["type"] == "compensationStarted"
+    )
+    return next(begun, state.get("endedAt"))
 
 
 def _judge_items(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import letters_act, letters_list, signals
+from orchestrator.engine import control, letters_act, letters_list, signals, sweep
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
 from orchestrator.ports import StoreError, Unavailable
@@ -159,3 +159,24 @@ async def test_signal_that_came_as_the_execution_failed_is_found_when_it_is_take
     await world.settle()
     assert (await world.view(id)).output == "just"
     await world.verified(id)
+
+
+async def test_signal_that_came_as_the_execution_began_to_undo_is_asked_for_by_nobody(
+    make: MakeWorld,
+) -> None:
+    """Undoing may take days, and no task takes a signal meanwhile."""
+    world = await make(work=lambda call: None)
+    undo = {"type": "activity", "activity": "work"}
+    id = await started(world, a=task("work", compensate=undo), s=awaiting("go", "a"))
+    await send(world, id, id="x")
+    late = world.transport.take(world.clock.now())
+    await control.act(world.engine, TENANT, id, control.CANCEL_COMPENSATING, by="eve")
+    undoing = world.transport.take(world.clock.now())
+    await world.deliver(late)
+    assert not world.transport.messages
+    await world.clock.advance(70_000)
+    assert (await sweep.sweep(world.engine)).signals == 0
+    await world.deliver(undoing)
+    await world.settle()
+    assert (await world.view(id)).status.value == "CANCELLED"
+    assert await states(world, id) == {"x": ("UNMATCHED", None)}
