@@ -243,7 +243,9 @@ async def test_a_process_that_remembers_an_execution_as_pending_asks_for_no_plac
     await world.deliver(begins, other)
     await world.settle()
     assert await _states(world, b) == ["RUNNING"]
-    assert other.aggregates.get((TENANT, b)).state.status.value == "PENDING"
+    remembered = other.aggregates.get((TENANT, b))
+    assert remembered is not None
+    assert remembered.state.status.value == "PENDING"
     await _end(world, b)
     (c,) = await _start(world, 1)
     await world.deliver(begins, other)
