@@ -40,7 +40,7 @@ class Slots:
 
     def busy(self, now: int) -> bool:
         """Whether tasks may be waiting for a slot."""
-        return now - self.full_at < BUSY_MS
+        return abs(now - self.full_at) < BUSY_MS  # both ways: another process's clock, or one set back
 
     def expired(self, now: int) -> int:
         """How many holders have not been heard of in time."""
