@@ -135,7 +135,7 @@ class TaskFailed:
     task: int
     failure: FailureRecord
     attempt: int = 0  # 0: no worker had begun it
-    accepted: bool = False  # under `hold`: nobody has to decide (`continueOnError`), or has to again
+    accepted: bool = False  # under `hold`: nobody has to decide, or not again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ async def test_a_retry_that_comes_early_by_the_workers_clock_is_given_back_until
 
 
 async def test_a_clock_that_is_set_back_keeps_nobody_from_a_free_slot(make: MakeWorld) -> None:
-    """"All taken" is believed for a second, and not until the clock has caught up."""
+    """ "All taken" is believed for a second, and not until the clock has caught up."""
     world = await make(tunables=Tunables(limits=TenantLimits(concurrent_tasks=1)))
     first, second = world.engine.part(SlotBook), world.another("worker-2").part(SlotBook)
     assert await first.take(TENANT)
