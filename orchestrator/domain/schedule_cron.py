@@ -38,6 +38,8 @@ FIELDS: Final[dict[str, str]] = {
     "month": "1 to 12 or JAN to DEC",
     "day-of-week": "0 to 7 (0 and 7 are Sunday) or MON to SUN, 1-5, MON#2, 5L",
 }
+MAX_STEPS: Final = (60, 24, 31, 12, 7)
+"""Of each field. A longer one is no error to cronsim, and fires once: `*/90` would be hourly."""
 MAX_CHARS: Final = 200
 
 _NAMES: Final = tuple(FIELDS)
@@ -190,6 +192,9 @@ def parse(text: str, zone: ZoneInfo) -> Cron:
 
 def _readable(part: str, at: int) -> bool:
     """Whether one field by itself is right."""
+    steps = [step for one in part.split(",") for step in one.split("/")[1:]]
+    if any(step.isdecimal() and int(step) > MAX_STEPS[at] for step in steps):
+        return False
     parts = ["*"] * 5
     parts[at] = part
     try:

@@ -7,7 +7,9 @@ script could not tell a failed execution from a typing error.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -176,6 +178,14 @@ class WeftGroup(TyperGroup):
             code = USAGE
         except typer.Abort:
             code = INTERRUPTED
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EIO):
+                raise
+            where = "" if error.filename is None else f": {error.filename}"
+            sys.stderr.write(f"error: {error.strerror}{where}\n")
+            # What is still buffered cannot be written either; Python would try when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = FAILED
         sys.exit(code if isinstance(code, int) else DONE)
 
 

@@ -214,6 +214,8 @@ def test_a_year_of_minutes_is_counted_within_a_second() -> None:
         ("0 0 ² * *", "BAD_CRON", "day-of-month"),
         ("0 0 * 13 *", "BAD_CRON", "month"),
         ("*/0 * * * *", "BAD_CRON", "minute"),
+        ("0,*/90 * * * *", "BAD_CRON", '"0,*/90" is not right for minute'),
+        ("0 1-9/25 * * *", "BAD_CRON", "hour"),
         ("0 0 0 * * *", "BAD_CRON", "has 6; seconds are not supported"),
         ("0 0 *", "BAD_CRON", "has 3"),
         ("", "BAD_CRON", "has 0"),
