@@ -68,6 +68,9 @@ async def advance(
             await places.left(engine, aggregate, messages)
             engine.metrics.count("weft_messages_dropped_total", "ended")
             return
+        if not aggregate.fresh and places.waits(aggregate):
+            await once(True)  # one that has ended since must not take another's place for a moment
+            return
         now = engine.clock.now()
         decision = await _decide(engine, aggregate, [*messages, *heard], now)
         if not decision.events:

@@ -137,6 +137,11 @@ async def admitted(
             return others
 
 
+def waits(aggregate: Aggregate) -> bool:
+    """Whether it has not begun, as far as is known, and needs a place for that."""
+    return "place" in aggregate.header and aggregate.state.started_at is None
+
+
 async def left(engine: Engine, aggregate: Aggregate, messages: Sequence[Message]) -> None:
     """The execution has ended: its place goes to who waits longest. Raises what the store and the
     broker raise; doing it again is harmless."""
