@@ -60,6 +60,8 @@ def _w_overridden(event: ev.TaskOverridden, doc: _Doc) -> None:
 def _w_accepted(event: ev.FailureAccepted, doc: _Doc) -> None:
     _by(event, doc)
     doc["task"] = event.task
+    if event.failed:
+        doc["failed"] = event.failed
 
 
 WRITE_OPERATOR: Final[dict[type, tuple[str, Callable[[Any, _Doc], None]]]] = {
@@ -97,6 +99,10 @@ READ_OPERATOR: Final[dict[str, Callable[[Mapping[str, Any], int], ev.Event]]] = 
         undo=doc.get("undo"),
     ),
     "failureAccepted": lambda doc, at: ev.FailureAccepted(
-        at=at, task=doc["task"], by=doc["by"], reason=doc.get("reason", "")
+        at=at,
+        task=doc["task"],
+        by=doc["by"],
+        reason=doc.get("reason", ""),
+        failed=doc.get("failed", 0),
     ),
 }

@@ -131,6 +131,8 @@ def _map_to_doc(state: MapState) -> dict[str, Any]:
         doc["completed"] = state.completed
     if state.failed:
         doc["failed"] = state.failed
+    if state.accepted:
+        doc["accepted"] = state.accepted
     if state.cancelled:
         doc["cancelled"] = state.cancelled
     if state.failure is not None:
@@ -156,6 +158,7 @@ def _map_from_doc(doc: Mapping[str, Any], chunks: Sequence[str] | None) -> MapSt
         queued=doc.get("queued", 0),
         completed=doc.get("completed", 0),
         failed=doc.get("failed", 0),
+        accepted=doc.get("accepted", 0),
         cancelled=doc.get("cancelled", 0),
         failure=None if failure is None else record_from_doc(failure),
     )

@@ -82,6 +82,6 @@ def fail_overdue(draft: Draft, given: Sequence[Overdue]) -> None:
         broken = state is not None and spec.tolerate.exceeded(state)
         failure = item_failure(state) if state is not None and broken else None
         if state is not None and state.failure is not None and failure is not None:
-            draft.fail(one.task, failure, index=state.failure.index)
+            draft.fail_item(one.task, state, failure)
         else:
             draft.fail(one.task, exceeded(spec, one.cause), attempt=one.attempt)

@@ -12,7 +12,7 @@ from orchestrator.domain.evolve import Fold
 from orchestrator.domain.failure import Failure
 from orchestrator.domain.inputs import Facts, Needs
 from orchestrator.domain.jsontypes import Json
-from orchestrator.domain.state import ExecutionState, FailureRecord
+from orchestrator.domain.state import ExecutionState, FailureRecord, MapState
 from orchestrator.domain.status import ExecutionStatus
 from orchestrator.domain.workflow import HANDLERS, OnFailure, Workflow
 
@@ -76,27 +76,48 @@ class Draft:
         self.changed.append(task)
 
     def fail(
-        self, task: int, failure: Failure, *, index: int | None = None, attempt: int = 0
+        self,
+        task: int,
+        failure: Failure,
+        *,
+        index: int | None = None,
+        attempt: int = 0,
+        accepted: bool = False,
     ) -> None:
-        """A task fails without a worker's saying so; the engine stores `failure`."""
+        """A task fails without a worker's saying so; the engine stores `failure`. `accepted`: an
+        operator has decided about it already."""
         failure = failure.bounded()
         self.failures[task] = failure
-        self.fail_recorded(task, failure, attempt=attempt, index=index)
+        self.fail_recorded(task, failure, attempt=attempt, index=index, accepted=accepted)
+
+    def fail_item(self, task: int, state: MapState, failure: Failure) -> None:
+        """A map fails because of its items. Where an operator has let the execution go on without
+        as many, nobody has to decide again: their letters may all be put away, and the execution
+        would hold for ever."""
+        assert state.failure is not None
+        known = state.failed <= state.accepted
+        self.fail(task, failure, index=state.failure.index, accepted=known)
 
     def fail_recorded(
-        self, task: int, failure: Failure, *, attempt: int, index: int | None = None
+        self,
+        task: int,
+        failure: Failure,
+        *,
+        attempt: int,
+        index: int | None = None,
+        accepted: bool = False,
     ) -> None:
         """A task fails, and its document says so already."""
         spec = self.workflow.tasks[task]
         record = FailureRecord(failure=failure, task=spec.id, index=index)
-        accepted = self.holding and spec.continue_on_error
+        accepted = self.holding and (spec.continue_on_error or accepted)
         self.emit(
             ev.TaskFailed(
                 at=self.now, task=task, failure=record, attempt=attempt, accepted=accepted
             )
         )
         self.changed.append(task)
-        if not (spec.continue_on_error or self.holding):
+        if not spec.continue_on_error and (accepted or not self.holding):
             self.note(record)
 
     def note(self, record: FailureRecord) -> None:

@@ -135,7 +135,7 @@ class TaskFailed:
     task: int
     failure: FailureRecord
     attempt: int = 0  # 0: no worker had begun it
-    accepted: bool = False  # under `hold`, with `continueOnError`: nobody has to decide
+    accepted: bool = False  # under `hold`: nobody has to decide, or not again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +277,7 @@ class FailureAccepted:
     task: int
     by: str
     reason: str = ""
+    failed: int = 0  # items of a map that had failed; 0 also in histories of older releases
 
 
 Event: TypeAlias = (

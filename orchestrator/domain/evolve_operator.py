@@ -64,6 +64,8 @@ def _overridden(fold: WorkingState, event: ev.TaskOverridden) -> None:
 
 def _accepted(fold: WorkingState, event: ev.FailureAccepted) -> None:
     fold.move(event.task, Code.DEAD_ACCEPTED, _ACCEPT, TaskOperation.ACCEPT)
+    if event.failed:
+        fold.maps[event.task] = replace(fold.maps[event.task], accepted=event.failed)
 
 
 def _no_failure(fold: WorkingState) -> None:
@@ -94,6 +96,7 @@ def _map_again(
         state,
         items=bytes(codes),
         failed=state.failed - moved,
+        accepted=min(state.accepted, state.failed - moved),
         queued=state.queued + (moved if code == Code.QUEUED else 0),
         completed=state.completed + (moved if code == Code.COMPLETED else 0),
     )

@@ -95,7 +95,13 @@ def _accept(draft: Draft, given: Accept) -> None:
     if not fits or not _dead(draft, given.task, frozenset({Code.DEAD_LETTERED})):
         return
     record = FailureRecord(failure=given.failure, task=draft.workflow.tasks[given.task].id)
-    draft.emit(ev.FailureAccepted(at=draft.now, task=given.task, by=given.by, reason=given.reason))
+    state = draft.fold.maps.get(given.task)
+    failed = 0 if state is None else state.failed
+    draft.emit(
+        ev.FailureAccepted(
+            at=draft.now, task=given.task, by=given.by, reason=given.reason, failed=failed
+        )
+    )
     draft.changed.append(given.task)
     draft.note(record)
 

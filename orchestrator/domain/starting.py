@@ -67,7 +67,7 @@ def advance_map(draft: Draft, task: int) -> None:
         if state.failure is None or failure is None:
             draft.cancel([task], draft.reason)
             return
-        draft.fail(task, failure, index=state.failure.index)
+        draft.fail_item(task, state, failure)
 
 
 def dispatch(draft: Draft, maps: set[int]) -> None:

@@ -38,6 +38,7 @@ class MapState:
     queued: int = 0  # dispatched, not settled
     completed: int = 0
     failed: int = 0  # dead-lettered
+    accepted: int = 0  # of those, how many an operator let a holding execution go on without
     cancelled: int = 0
     failure: FailureRecord | None = None  # the first failed item; becomes the map's own cause
 

@@ -152,7 +152,8 @@ class Passage:
         now = self._engine.clock.now()
         sent = self._engine.part(_OnTheirWay).due
         due = sent.get(task)
-        if due is not None and due > now and due != self._was_due:
+        # Further ahead than any is postponed: the clock was set back since.
+        if due is not None and now < due <= now + 2 * MAX_WAIT_MS and due != self._was_due:
             # One that was called for a slot, and too late, may be called again.
             return Postponed("postponedCopy", task=task if reason == SLOTS else ())
         wait = min(BASE_WAIT_MS << min(self._postponed, 16), MAX_WAIT_MS)

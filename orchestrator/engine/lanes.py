@@ -152,8 +152,8 @@ class Lanes:
         """Nobody waits for so long that its message's lock or its function could end."""
         while self._waiting:
             await self._engine.clock.sleep(MAX_WAIT_MS // 4)
-            until = self._engine.clock.now() - MAX_WAIT_MS
-            while self._waiting and self._waiting[0].since <= until:
+            now = self._engine.clock.now()
+            while self._waiting and not 0 <= now - self._waiting[0].since < MAX_WAIT_MS:
                 self._let_in()
 
     def overflows(self, queue: str, tenant: str) -> bool:
@@ -201,7 +201,7 @@ class Lanes:
             return 0
         key = (queue, tenant)
         sent, since = self._sent.get(key) or (0.0, now)
-        sent = max(0.0, sent - (now - since) * tunables.task_places / 1000)
+        sent = max(0.0, sent - max(0, now - since) * tunables.task_places / 1000)
         left = max(0, tunables.task_places - int(sent))
         over = 0
         if count > left:
@@ -218,10 +218,10 @@ class Lanes:
             return
         now = self._engine.clock.now()
         for tenant in tenants:
-            if now - self._active.get(tenant, -MARK_MS) >= MARK_MS:
+            if abs(now - self._active.get(tenant, -MARK_MS)) >= MARK_MS:
                 self._active[tenant] = now
                 self._unmarked.add(tenant)
-        if self._unmarked and now - self._wrote_at >= PAUSE_MS:
+        if self._unmarked and abs(now - self._wrote_at) >= PAUSE_MS:
             self._wrote_at = now
             wanted, self._unmarked = self._unmarked, set()
             self._engine.spawn(self._mark(wanted), "weft-active")
@@ -232,7 +232,7 @@ class Lanes:
 
     def _look(self) -> None:
         now = self._engine.clock.now()
-        if now - self._read_at >= PAUSE_MS:
+        if abs(now - self._read_at) >= PAUSE_MS:
             self._read_at = now
             self._engine.spawn(self._read(), "weft-active")
 

@@ -51,7 +51,8 @@ class LeaseKeeper:
         lease ends if the store does not answer."""
         engine = self._engine
         while not claim.lost and engine.clock.now() < claim.doc["lease"]["until"]:
-            if engine.clock.now() - claim.doc["lease"]["beatAt"] < engine.tunables.lease_ms // 3:
+            age = abs(engine.clock.now() - claim.doc["lease"]["beatAt"])
+            if age < engine.tunables.lease_ms // 3:
                 return True
             beat = claim.doc["lease"]["beatAt"]
             await self._renew(claim)
@@ -71,12 +72,13 @@ class LeaseKeeper:
         period = max(1, engine.tunables.lease_ms // 3)
         while self._claims:
             await engine.clock.sleep(period)
-            old = engine.clock.now() - period
+            now = engine.clock.now()
             due = [
                 claim
                 for claim in self._claims.values()
                 if not claim.lost
-                and claim.doc["lease"]["beatAt"] <= old
+                # Both ways: after the clock was set back, cancels are still to be heard of.
+                and abs(now - claim.doc["lease"]["beatAt"]) >= period
                 # Its result is being written, patiently if the store throttles: the others must
                 # not lose their leases over waiting for that.
                 and not claim.lock.locked()

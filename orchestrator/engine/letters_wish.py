@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.domain import dependencies, jsonvalues, orchestration
+from orchestrator.domain import dependencies, jsonvalues, kin, orchestration
 from orchestrator.domain.decide import Decision
 from orchestrator.domain.events import FailureAccepted, TaskOverridden, TasksReopened, TasksReset
 from orchestrator.domain.failure import Failure
@@ -148,6 +148,8 @@ def again(
     body = {key: kept for key, kept in doc.body.items() if key not in dropped}
     if wish.action is Action.SKIP:
         body |= {"status": TaskStatus.COMPLETED.value, "endedAt": now, "output": value}
+        if kin.has_open_child(body):
+            body["sweepAt"] = now  # until it is known to have been stopped
         return Replace(body, doc.etag)
     body |= {
         "status": TaskStatus.RETRYING.value,

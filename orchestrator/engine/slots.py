@@ -6,7 +6,8 @@ it closes. One that was killed loses its slots at the end of the lease. A tenant
 no slots, and costs nothing here.
 
 A task that gets none is postponed (`gate`). When a slot becomes free in this process, one of those
-that this process has postponed is called at once; its own message, when it comes, is a copy.
+that this process has postponed is called at once, and one more when the slot is given back unused;
+its own message, when it comes, is a copy.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _Held:
     used: int = 0
     peak: int = 0  # most used at once since the last tick
     wanting: int = 0
-    full_until: int = 0
+    full_at: int | None = None  # when "all taken" was last the answer
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: OrderedDict[tuple[object, ...], OutMessage] = field(
         default_factory=OrderedDict[tuple[object, ...], OutMessage]
@@ -97,12 +98,14 @@ class SlotBook:
             async with held.lock:
                 if held.take(limit, clock.now()):
                     return True
-                if clock.now() < held.full_until and held.limit == limit:
+                # Differences both ways: after a clock was set back, nothing here may wait for it.
+                full = held.full_at is not None and abs(clock.now() - held.full_at) < TICK_MS
+                if full and held.limit == limit:
                     return False
                 await self._change(tenant, held, held.used + held.wanting, limit)
                 if held.take(limit, clock.now()):
                     return True
-                held.full_until = clock.now() + TICK_MS
+                held.full_at = clock.now()
                 return False
         finally:
             held.wanting -= 1
@@ -114,8 +117,7 @@ class SlotBook:
             return  # closed meanwhile, and given back with all the others
         held.used -= 1
         if held.waiting:
-            _, message = held.waiting.popitem(last=False)
-            self._engine.spawn(self._call(message), "weft-slot-free")
+            self._call_next(held)
 
     def waits(self, tenant: str, task: tuple[object, ...], message: OutMessage) -> None:
         """A task that was postponed; `message` calls it when a slot is free here."""
@@ -156,6 +158,10 @@ class SlotBook:
     async def _limit(self, tenant: str) -> int | None:
         return (await self._engine.part(LimitBook).of(tenant)).concurrent_tasks
 
+    def _call_next(self, held: _Held) -> None:
+        _, message = held.waiting.popitem(last=False)
+        self._engine.spawn(self._call(message), "weft-slot-free")
+
     async def _call(self, message: OutMessage) -> None:
         try:
             await self._engine.transport.send([message])
@@ -195,7 +201,7 @@ class SlotBook:
             held.limit, held.granted = limit, after.of(self._token)
             held.until, held.written_at = now + engine.tunables.lease_ms, now
             return
-        held.full_until = engine.clock.now() + TICK_MS
+        held.full_at = engine.clock.now()
 
     def _keep(self) -> None:
         if self._tenants and (self._loop is None or self._loop.done()):
@@ -216,10 +222,14 @@ class SlotBook:
         held.peak = held.used
         if held.lock.locked():
             return
-        old = now - held.written_at >= self._engine.tunables.lease_ms // 3
+        old = abs(now - held.written_at) >= self._engine.tunables.lease_ms // 3
         if held.granted > peak or (held.granted and old):
+            before = held.granted
             await self._renew(tenant, held, peak)
-        if not held.used:
+            # Who was called when they became idle may have come to another process, in vain.
+            for _ in range(min(before - held.granted, len(held.waiting))):
+                self._call_next(held)
+        if not held.granted:
             held.waiting.clear()  # nothing here could call them
 
     async def _renew(self, tenant: str, held: _Held, wanted: int) -> None:
@@ -239,7 +249,7 @@ _TROUBLE = (StoreError, NewerSchema, KeyError, TypeError, ValueError)
 
 
 def _worth(before: Slots, after: Slots) -> bool:
-    return after.full_at - before.full_at >= STAMP_MS
+    return abs(after.full_at - before.full_at) >= STAMP_MS
 
 
 async def recount(engine: Engine) -> None:

@@ -128,7 +128,8 @@ async def _postponed(engine: Engine, doc: dict[str, Any], now: int) -> bool:
 
 def _recently(engine: Engine, doc: dict[str, Any], now: int) -> bool:
     last = engine.part(_Swept).sent.get(_key(doc))
-    return last is not None and now - last < engine.tunables.silence_ms
+    # Both ways: after a clock was set back, what is lost must not wait for it.
+    return last is not None and abs(now - last) < engine.tunables.silence_ms
 
 
 def call_for(engine: Engine, doc: dict[str, Any]) -> OutMessage:

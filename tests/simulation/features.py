@@ -64,6 +64,11 @@ class Feature:
         """Whether tasks of a workflow may have had more attempts because of this part."""
         return False
 
+    def excused_s(self) -> float:
+        """By how many seconds executions may end later because of what this part has done to them
+        since faults ended."""
+        return 0.0
+
     def done(self) -> bool:
         """Whether it begins nothing any more."""
         return True

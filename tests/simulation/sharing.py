@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.domain.topology import CONTROL
+from orchestrator.engine import gate
 from orchestrator.engine.lanes import Lanes
 from orchestrator.ports import ActivityCall
 from tests.simulation.features import Feature
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SHARE: Final = 0.25
 MAX_SKEW_MS: Final = 5_000
+IDLE_S: Final = gate.MAX_WAIT_MS * 1.5 / 1_000
+"""A task that waits for a slot asks again after that at the latest (`docs/limits.md`)."""
 CLASSES: Final = ("high", "standard", "low")
 
 
@@ -40,6 +43,9 @@ class Sharing(Feature):
         self.held: dict[str, tuple[int, int]] = {}  # token -> count, until; as stored
         self.ever: set[str] = set()  # incarnations of workers that ever held one
         self.running: Counter[str] = Counter()  # by incarnation
+        self.turns: set[tuple[str, str, int]] = set()  # attempts since faults ended
+        self.begun: dict[tuple[str, int], float] = {}
+        self.busy_s = 0.0  # what those of activities have taken
 
     def tune(self, profile: Profile) -> Profile:
         """Few slots for the tenant, and in some seeds few places, so that messages are moved."""
@@ -84,6 +90,7 @@ class Sharing(Feature):
     def attempt(self, worker: Worker, call: ActivityCall) -> None:
         """No process runs more than it holds."""
         name = worker.engine.worker
+        self.begun[call.idempotency_key, call.attempt] = self.world.loop.time()
         self.running[name] += 1
         mine = [one for token, one in self.held.items() if token.startswith(f"{name}:")]
         if mine and mine[0][1] > self.world.now() + MAX_SKEW_MS:
@@ -94,7 +101,21 @@ class Sharing(Feature):
 
     def attempted(self, worker: Worker, call: ActivityCall) -> None:
         """An attempt has ended."""
+        begun = self.begun.pop((call.idempotency_key, call.attempt), None)
+        if begun is not None and self.world.healed_at:
+            self.busy_s += self.world.loop.time() - begun
         self.running[worker.engine.worker] -= 1
+
+    def claimed(self, where: str, doc: dict[str, Any]) -> None:
+        """Somebody's turn."""
+        if self.world.healed_at:
+            self.turns.add((doc["executionId"], doc["id"], doc["attempt"]))
+
+    def excused_s(self) -> float:
+        """Tasks come one after the other, and a slot that changes hands may be idle until the next
+        one asks for it again. Each attempt counts once: they are limited, so what goes round in
+        circles is excused for no longer."""
+        return (self.busy_s + len(self.turns) * IDLE_S) / self.limit
 
     def done(self) -> bool:
         """All slots are free in the end."""

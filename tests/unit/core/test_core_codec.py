@@ -107,7 +107,7 @@ EVENTS: dict[type, dict[str, Any]] = {
         "undo": st.none() | positions,
         "deadline_at": st.none() | times,
     },
-    ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts},
+    ev.FailureAccepted: {"task": positions, "by": texts, "reason": texts, "failed": positions},
     ev.SignalReceived: {"id": texts, "name": texts},
     ev.SignalAwaited: {
         "task": positions,
@@ -160,7 +160,10 @@ def map_states(draw: Any) -> MapState:
         items = items[0] * len(items)
     tally = {name: items.count(c) for name, c in zip(NAMES, "QCDX", strict=True)}
     failure = draw(records) if tally["failed"] else None
-    return MapState(items=items.encode(), count=len(items), failure=failure, **tally)
+    accepted = draw(st.integers(0, tally["failed"]))
+    return MapState(
+        items=items.encode(), count=len(items), accepted=accepted, failure=failure, **tally
+    )
 
 
 NAMES = ("queued", "completed", "failed", "cancelled")

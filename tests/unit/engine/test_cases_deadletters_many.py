@@ -80,6 +80,42 @@ async def test_hold_waits_and_each_decision_lets_it_go_on(make: MakeWorld) -> No
     await world.verified(started.id)
 
 
+async def test_a_map_whose_failure_was_accepted_holds_again_only_for_what_failed_since(
+    make: MakeWorld,
+) -> None:
+    """One letter of its items lets the execution go on without the map, and is put away. If another
+    item is taken up then, nobody could decide about the first one any more."""
+    broken = {0, 1}
+
+    def work(call: Any) -> int:
+        if call.input in broken:
+            raise ValueError("broken")
+        return int(call.input)
+
+    world = await make(work=work)
+    item = task("work", input="${item}", retry=retry(1))
+    slow = {"type": "wait", "duration": "1h"}
+    m = {"type": "map", "items": [0, 1, 2], "do": item}
+    await world.publish(flow(on_failure="hold", m=m, slow=slow))
+    started = await world.start("flow")
+    await world.settle()
+    assert (await world.view(started.id)).holding == ["m"]
+    await act(world, f"{started.id}~m~0~1", Action.FAIL)
+    assert (await world.view(started.id)).holding == []
+    await act(world, f"{started.id}~m~1~1", Action.RETRY)
+    await world.settle()
+    assert (await world.view(started.id)).holding == ["m"]  # it has failed anew
+    broken.clear()
+    await act(world, f"{started.id}~m~1~2", Action.RETRY)
+    await world.settle()
+    assert (await world.view(started.id)).holding == []
+    await world.run_until_quiet()
+    view = await world.view(started.id)
+    assert view.error is not None
+    assert (view.status, view.error.task) == ("FAILED", "m")
+    await world.verified(started.id)
+
+
 async def test_a_failed_execution_is_retried_as_a_whole(make: MakeWorld) -> None:
     broken = {f"m{n}" for n in range(30)} | {"b"}
     flaky = Flaky(*broken)

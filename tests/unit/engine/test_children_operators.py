@@ -6,6 +6,7 @@ from typing import Any
 
 from family import child, child_of, child_task, doc, everyone, parent
 
+from orchestrator.domain.topology import ORCHESTRATION_QUEUE
 from orchestrator.engine import letters_act, letters_list
 from orchestrator.engine.letters_list import LetterFilter
 from orchestrator.engine.letters_wish import Action, Wish
@@ -92,4 +93,35 @@ async def test_the_deadline_of_a_task_takes_it_over_and_stops_its_child(make: Ma
     for name in ("task:c", "task:m:0", "task:m:1"):
         stored = await doc(world, started.id, name)
         assert ("sweepAt" in stored, stored["child"]["settled"]) == (False, True)
+    await world.verified(started.id)
+
+
+async def test_a_child_of_a_task_that_is_skipped_before_it_was_stopped_is_stopped_none_the_less(
+    make: MakeWorld,
+) -> None:
+    """The deadline makes a dead letter at once, and the child is called off after that: whoever
+    skips the letter in between must not leave it running."""
+    world = await make(work=lambda call: 1)
+    await world.publish(flow("child", w={"type": "wait", "duration": "30d"}))
+    c = child_task("child", deadline="1h")
+    w = {"type": "wait", "duration": "2h"}
+    await world.publish(flow("parent", c=c, w=w, on_failure="continue"))
+    started = await world.start("parent")
+    await world.settle()
+    await world.clock.advance(3_600_000)
+    timers = world.transport.take(world.clock.now(), ORCHESTRATION_QUEUE)
+    await world.deliver(timers)
+    world.transport.take(world.clock.now())  # the call to look at the task is lost
+    assert (await doc(world, started.id, "task:c"))["status"] == "DEAD_LETTERED"
+    wish = Wish(action=Action.SKIP, by="eve", value=1)
+    found, _ = await letters_list.page(
+        world.engine, TENANT, LetterFilter(execution=started.id), limit=5, after=None
+    )
+    await letters_act.act(world.engine, TENANT, found[0].id, wish)
+    await world.sweep()
+    await world.run_until_quiet()
+    assert (await world.view(started.id)).status == "COMPLETED"
+    assert (await world.view(await child_of(world, started.id))).status == "CANCELLED"
+    stored = await doc(world, started.id, "task:c")
+    assert ("sweepAt" in stored, stored["child"]["settled"]) == (False, True)
     await world.verified(started.id)

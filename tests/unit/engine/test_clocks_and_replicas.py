@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.tenant_limits import TenantLimits
 from orchestrator.engine import catalog, inspect, relay, sweep
+from orchestrator.engine.core import Tunables
+from orchestrator.engine.slots import SlotBook
 from orchestrator.ports import ActivityCall, MessageTooLarge, NotFound, OutMessage
 from tests.support.definitions import flow, retry, task
 from tests.support.faults import FaultyStore, faulty, times
@@ -49,6 +52,34 @@ async def test_a_retry_that_comes_early_by_the_workers_clock_is_given_back_until
     await world.run_until_quiet()
     assert (await world.view(started.id)).output == 2
     assert world.clock.now() == begin + 10_000
+
+
+async def test_a_clock_that_is_set_back_keeps_nobody_from_a_free_slot(make: MakeWorld) -> None:
+    """ "All taken" is believed for a second, and not until the clock has caught up."""
+    world = await make(tunables=Tunables(limits=TenantLimits(concurrent_tasks=1)))
+    first, second = world.engine.part(SlotBook), world.another("worker-2").part(SlotBook)
+    assert await first.take(TENANT)
+    assert not await second.take(TENANT)
+    world.clock.jump(-3_600_000)
+    await first.close()
+    assert await second.take(TENANT)
+    await second.close()
+
+
+async def test_a_clock_that_is_set_back_does_not_keep_the_sweeper_from_sending_again(
+    make: MakeWorld,
+) -> None:
+    """What it sent lately it does not send again; what it sent "later than now" it does."""
+    world = await make(work=lambda call: 1)
+    await world.publish(flow(a=task("work")))
+    started = await world.start("flow")
+    world.transport.take(world.clock.now())  # lost
+    await world.clock.advance(2 * 3_600_000)
+    await sweep.sweep(world.engine)
+    world.transport.take(world.clock.now())  # lost, too
+    world.clock.jump(-3_600_000)
+    await world.sweep()
+    assert (await world.view(started.id)).status == "COMPLETED"
 
 
 async def test_a_duplicate_that_comes_long_before_a_retry_is_settled(make: MakeWorld) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.errors import ConflictError, InvalidError
-from orchestrator.engine import control, letters_bulk, replay
+from orchestrator.domain.messages import Message, MessageType
+from orchestrator.domain.topology import CONTROL
+from orchestrator.engine import control, letters_bulk, outbox, replay
 from orchestrator.engine.places import LOOK_MS
-from orchestrator.ports import Throttled, Unavailable
+from orchestrator.ports import Query, Throttled, Unavailable, Where
 from tests.support.definitions import flow, task
 from tests.support.faults import FaultyStore, times
 from tests.support.world import TENANT, World, quiesce
@@ -55,6 +57,26 @@ async def test_those_that_find_no_place_wait_and_go_in_the_order_in_which_they_c
     assert await _states(world, a, c, d) == ["COMPLETED"] * 3
     for id in (a, b, c, d):
         await world.verified(id)
+
+
+async def test_one_that_has_ended_elsewhere_takes_no_place_not_even_for_a_moment(
+    make: MakeWorld,
+) -> None:
+    """This process remembers it as it was: waiting. Others would be kept out, and called again."""
+    world = await make()
+    other = world.another("worker-2")
+    await world.publish(_flow())
+    ids = await _start(world, 2)
+    assert await _states(world, *ids) == ["RUNNING", "PENDING"]
+    for id in reversed(ids):
+        await control.act(other, TENANT, id, control.CANCEL, by="me")
+        await world.settle(other)
+    assert await _states(world, *ids) == ["CANCELLED", "CANCELLED"]
+    query = Query(where=(Where("type", "=", "place"),), limit=10)
+    [before] = await world.sqlite.query(CONTROL, query)
+    message = Message(MessageType.EXECUTION_STARTED, TENANT, ids[1])
+    await world.deliver([outbox.out_message(message, "again")])
+    assert await world.sqlite.query(CONTROL, query) == [before]
 
 
 async def test_the_key_makes_groups_of_their_own(make: MakeWorld) -> None:
